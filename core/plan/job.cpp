@@ -9,19 +9,34 @@
 
 namespace mfsdp {
 
-std::vector<std::uint32_t> class_of_ranks(const Job& job) {
-  const Mesh& mesh = job.programs[0].config.mesh;
+std::vector<std::uint32_t> class_of_ranks(std::span<const Program> programs) {
+  const Mesh& mesh = programs.front().config.mesh;
   std::vector<std::uint32_t> classes(static_cast<std::size_t>(mesh.world_size()), 0);
-  if (job.programs.size() == 1) return classes;
+  if (programs.size() == 1) return classes;
   for (std::size_t rank = 0; rank < classes.size(); ++rank)
-    for (std::size_t c = 0; c < job.programs.size(); ++c) {
+    for (std::size_t c = 0; c < programs.size(); ++c) {
       const bool lies_there =
-          std::ranges::all_of(job.programs[c].classes[0].at, [&](const MeshPlace& place) {
+          std::ranges::all_of(programs[c].classes[0].at, [&](const MeshPlace& place) {
             return mesh.index(static_cast<std::int64_t>(rank), place.axis) == place.index;
           });
       if (lies_there) classes[rank] = static_cast<std::uint32_t>(c);
     }
   return classes;
+}
+
+const Program& program_of(std::span<const Program> programs, std::int64_t rank) {
+  return programs[class_of_ranks(programs)[static_cast<std::size_t>(rank)]];
+}
+
+std::int64_t reporting_rank(std::span<const Program> programs) {
+  const auto reports = [&](std::uint32_t c) {
+    return std::ranges::any_of(programs[c].buffers, [](const Buffer& buffer) {
+      return buffer.holds && buffer.holds->port == Port::report;
+    });
+  };
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  const auto first = std::ranges::find_if(classes, reports);
+  return first == classes.end() ? 0 : first - classes.begin();
 }
 
 bool is_pipelined(const Program& program) {

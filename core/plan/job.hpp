@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,8 +35,18 @@ struct Job {
 /// in exactly one class, and all classes have plans with the same names.
 [[nodiscard]] Result<void> check_structure(const Job& job);
 
-/// The index of the class of every rank. Requires a checked job.
-[[nodiscard]] std::vector<std::uint32_t> class_of_ranks(const Job& job);
+/// The index of the class of every rank. Requires the programs of a checked job.
+[[nodiscard]] std::vector<std::uint32_t> class_of_ranks(std::span<const Program> programs);
+[[nodiscard]] inline std::vector<std::uint32_t> class_of_ranks(const Job& job) {
+  return class_of_ranks(job.programs);
+}
+
+/// The program that the rank runs. Likewise.
+[[nodiscard]] const Program& program_of(std::span<const Program> programs, std::int64_t rank);
+
+/// The rank whose host reads the reports of steps: the lowest one whose class has the port `report`;
+/// 0 if none has.
+[[nodiscard]] std::int64_t reporting_rank(std::span<const Program> programs);
 
 /// Whether a program uses features that only proofs support so far: several instances, lags, passes,
 /// sends.

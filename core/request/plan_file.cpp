@@ -35,9 +35,21 @@ Result<Job> load_job(const std::string& path, const Notes& notes) {
   return std::move(job);
 }
 
-Result<void> write_plan(const CommonOptions& options, const Program& program) {
+namespace {
+
+Result<void> write_any(const CommonOptions& options, const auto& plan) {
   if (!options.plan_out) return {};
-  return write_file_atomically(*options.plan_out, to_canonical_json(program) + "\n");
+  return write_file_atomically(*options.plan_out, to_canonical_json(plan) + "\n");
+}
+
+}  // namespace
+
+Result<void> write_plan(const CommonOptions& options, const Program& program) {
+  return write_any(options, program);
+}
+
+Result<void> write_plan(const CommonOptions& options, const Job& job) {
+  return write_any(options, job);
 }
 
 }  // namespace mfsdp

@@ -15,10 +15,11 @@ namespace mfsdp {
 /// was stored; that is not an error.
 [[nodiscard]] Result<Program> load_plan(const std::string& path, const Notes& notes);
 
-/// Reads the plans of one or several rank classes without checking their configuration: for proofs.
+/// The same for the plans of one or several rank classes.
 [[nodiscard]] Result<Job> load_job(const std::string& path, const Notes& notes);
 
 /// Writes the plan where --plan-out was given.
 [[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Program& program);
+[[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Job& job);
 
 }  // namespace mfsdp

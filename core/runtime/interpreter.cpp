@@ -19,8 +19,8 @@ Interpreter::Interpreter(const Program& program, Backend& backend, PoolBases bas
       backend_(backend),
       binder_(program, std::move(bases), rank),
       host_work_(std::move(host_work)),
-      latest_(program.events.size()),
-      recorded_(program.events.size(), 0) {}
+      latest_(event_list(program).size()),
+      recorded_(latest_.size(), 0) {}
 
 Result<std::unique_ptr<Interpreter>> Interpreter::create(const Program& program, Backend& backend,
                                                          std::int64_t rank, HostWork host_work) {
@@ -40,8 +40,13 @@ Interpreter::~Interpreter() { static_cast<void>(backend_.synchronise()); }
 Result<void> Interpreter::bind_plans() {
   for (const Plan& plan : program_.plans) {
     MFSDP_LET(bound, binder_.bind(plan));
-    plans_.push_back({.bound = std::move(bound), .steps = 0, .copied_events = {}});
-    MFSDP_TRY(find_copied_events(plans_.back()));
+    RunnablePlan& runnable = plans_.emplace_back();
+    runnable.bound = std::move(bound);
+    runnable.runs.resize(runnable.bound.lists.size());
+    for (std::size_t l = 0; l < runnable.bound.lists.size(); ++l)
+      for (const BoundOp& op : runnable.bound.lists[l].ops)
+        if (op.op->kind() == OpKind::record) runnable.lists.emplace(op.op->id, l);
+    MFSDP_TRY(find_copied_events(runnable));
   }
   for (const RunnablePlan& plan : plans_) MFSDP_TRY(backend_.prepare(plan.bound));
   return {};
@@ -50,22 +55,24 @@ Result<void> Interpreter::bind_plans() {
 /// The host may touch the port of a copy after the next record on the copy's stream has run.
 Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
   const IdIndex<BufferId> buffers(program_.buffers);
-  for (const BoundSegment& segment : plan.bound.segments) {
-    auto& events = plan.copied_events.emplace_back(segment.ops.size());
+  for (const BoundList& ops : plan.bound.lists) {
+    auto& events = plan.copied_events.emplace_back(ops.list.size());
     if (!host_work_) continue;
-    for (std::size_t i = 0; i < segment.ops.size(); ++i) {
-      const auto* copy = std::get_if<Copy>(&segment.ops[i].op->body);
+    for (std::size_t i = 0; i < ops.list.size(); ++i) {
+      const BoundOp& op = ops.first_turn(ops.list[i]);
+      const auto* copy = std::get_if<Copy>(&op.op->body);
       const Operand* on_host = copy == nullptr ? nullptr : copy->on_host();
       if (on_host == nullptr || !program_.buffers[buffers[on_host->buffer]].is_port()) continue;
-      const auto place = segment.ops.begin() + static_cast<std::ptrdiff_t>(i);
-      const auto record = std::find_if(place, segment.ops.end(), [&](const BoundOp& op) {
-        return op.stream == place->stream && op.op->kind() == OpKind::record;
+      const auto after = ops.list.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto record = std::find_if(after, ops.list.end(), [&](const ListedOp& listed) {
+        const BoundOp& later = ops.first_turn(listed);
+        return later.stream == op.stream && later.op->kind() == OpKind::record;
       });
-      if (record == segment.ops.end())
-        return fail(name_of(*place->op),
-                    "copies from or to a port; expected a record later on its stream, which the "
-                    "host waits for");
-      events[i] = record->event;
+      if (record == ops.list.end() || record->turns > 1)
+        return fail(name_of(*op.op),
+                    "copies from or to a port; expected a record later on its stream, of an event "
+                    "with one instance, which the host waits for");
+      events[i] = ops.first_turn(*record).event;
     }
   }
   return {};
@@ -85,6 +92,7 @@ Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {
     // All records of the last plan have run: a wait that finds none of its own is satisfied.
     MFSDP_TRY(finish());
     std::ranges::fill(latest_, std::nullopt);
+    std::ranges::fill(plan->runs, ListRuns());
     current_ = plan->bound.plan;
   }
   for (std::int64_t i = 0; i < steps; ++i) MFSDP_TRY(run_step(*plan));
@@ -93,10 +101,11 @@ Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {
 
 std::optional<Interpreter::CopyRecord> Interpreter::latest_copy(BufferId host_buffer) const {
   for (const RunnablePlan& plan : plans_)
-    for (std::size_t s = 0; plan.bound.plan == current_ && s < plan.bound.segments.size(); ++s)
-      for (std::size_t i = 0; i < plan.bound.segments[s].ops.size(); ++i) {
-        const auto event = plan.copied_events[s][i];
-        const BoundOp& op = plan.bound.segments[s].ops[i];
+    for (std::size_t l = 0; plan.bound.plan == current_ && l < plan.bound.lists.size(); ++l)
+      for (std::size_t i = 0; i < plan.bound.lists[l].list.size(); ++i) {
+        const auto event = plan.copied_events[l][i];
+        const BoundList& ops = plan.bound.lists[l];
+        const BoundOp& op = ops.first_turn(ops.list[i]);
         if (!event || recorded_[*event] == 0) continue;
         const auto& copy = std::get<Copy>(op.op->body);
         if (copy.input.buffer == host_buffer || copy.output.buffer == host_buffer)
@@ -120,15 +129,28 @@ bool Interpreter::copied_whole(BufferId host_buffer) const {
 Result<void> Interpreter::finish() { return backend_.synchronise(); }
 
 Result<void> Interpreter::run_step(RunnablePlan& plan) {
-  Place place{.step = plan.steps++, .segment = 0, .repetition = 0};
-  for (place.segment = 0; place.segment < plan.bound.segments.size(); ++place.segment) {
-    const BoundSegment& segment = plan.bound.segments[place.segment];
-    for (place.repetition = 0; place.repetition < segment.repeat; ++place.repetition)
-      for (std::size_t i = 0; i < segment.ops.size(); ++i) {
-        if (const auto event = plan.copied_events[place.segment][i])
-          MFSDP_TRY(do_host_work(segment.ops[i], *event, place));
-        MFSDP_TRY(issue(segment.ops[i], place));
+  Place place{.step = plan.steps++, .list = 0, .begun = 0, .lag = 0};
+  for (const BoundSegment& segment : plan.bound.segments)
+    for (std::int64_t repetition = 0; repetition < segment.repeat; ++repetition) {
+      place.begun += segment.microbatches;
+      for (const ListCall& call : segment.calls) {
+        place.list = call.list;
+        place.lag = call.lag_in(repetition);
+        MFSDP_TRY(run_list(plan, place));
       }
+    }
+  return {};
+}
+
+Result<void> Interpreter::run_list(RunnablePlan& plan, const Place& place) {
+  ++plan.runs[place.list].count;
+  plan.runs[place.list].step = place.step;
+  const BoundList& ops = plan.bound.lists[place.list];
+  for (std::size_t i = 0; i < ops.list.size(); ++i) {
+    const BoundOp& op = ops.at(ops.list[i], place.begun, place.lag);
+    if (const auto event = plan.copied_events[place.list][i])
+      MFSDP_TRY(do_host_work(op, *event, place));
+    MFSDP_TRY(issue(plan, op, place));
   }
   return {};
 }
@@ -140,40 +162,45 @@ Result<void> Interpreter::do_host_work(const BoundOp& op, std::size_t event, con
   return host_work_(op, place.step, ended);
 }
 
-Result<void> Interpreter::issue(const BoundOp& op, const Place& place) {
+Result<void> Interpreter::issue(const RunnablePlan& plan, const BoundOp& op, const Place& place) {
   if (op.op->kind() == OpKind::record) {
-    latest_[op.event] = {.op = op.op->id, .place = place};
+    latest_[op.event] = {.op = op.op->id, .list = place.list, .run = plan.runs[place.list].count};
     return backend_.record(op, place.step, ++recorded_[op.event]);
   }
   if (const auto* wait = std::get_if<Wait>(&op.op->body)) {
-    MFSDP_LET(number, awaited(*wait, op, place));
+    MFSDP_LET(number, awaited(plan, *wait, op, place));
     return number == 0 ? Result<void>() : backend_.wait(op, place.step, number);
   }
   if (const auto* wait = std::get_if<HostWait>(&op.op->body)) {
-    MFSDP_LET(number, awaited(*wait, op, place));
+    MFSDP_LET(number, awaited(plan, *wait, op, place));
     if (number > 0) MFSDP_TRY(backend_.host_wait(op, place.step, op.event, number));
     return {};
   }
   return backend_.issue(op, place.step);
 }
 
-/// The number of the record that a wait is for: the latest of its event, which must be one that
-/// the plan binds the wait to. 0 where there is none yet and only earlier steps could have one.
-Result<std::int64_t> Interpreter::awaited(const auto& wait, const BoundOp& op,
-                                          const Place& place) const {
+/// The number of the record that a wait is for: the latest one of its event at this turn, which must
+/// be one to which the plan binds the wait. 0 where there is none yet and a binding is to a run of
+/// its list before the first.
+Result<std::int64_t> Interpreter::awaited(const RunnablePlan& plan, const auto& wait,
+                                          const BoundOp& op, const Place& place) const {
   const auto& latest = latest_[op.event];
   const auto binds = [&](auto matches) {
     return std::any_of(wait.bindings.begin(), wait.bindings.end(), matches);
   };
+  // The run of a list from which distances are counted (core/plan/op.hpp).
+  const auto origin = [&](std::size_t list) {
+    return plan.runs[list].count + (plan.runs[list].step < place.step ? 1 : 0);
+  };
   if (!latest) {
-    if (binds([](const Binding& binding) { return binding.distance == 1; })) return 0;
+    if (binds([&](const Binding& binding) {
+          const auto list = plan.lists.find(binding.record);
+          return list != plan.lists.end() && binding.distance >= origin(list->second);
+        }))
+      return 0;
     return fail(name_of(*op.op), "waits for a record that no op before it makes");
   }
-  const Place& record = latest->place;
-  const bool same_instance =
-      record.segment == place.segment && record.repetition == place.repetition;
-  const std::int64_t distance =
-      record.step == place.step && (same_instance || record.segment != place.segment) ? 0 : 1;
+  const std::int64_t distance = origin(latest->list) - latest->run;
   if (binds([&](const Binding& binding) {
         return binding == Binding{.record = latest->op, .distance = distance};
       }))

@@ -1,7 +1,7 @@
 // The one interpreter: walks a program's plans for one rank and hands every op to a backend.
 //
 //   Program + rank ──► pools allocated, operands resolved ──► for each step, segment, repetition:
-//                                                              each op in host order ──► Backend
+//                                        each op in host order, at its turn ──► Backend
 //
 // It decides nothing: order, streams, waits and addresses are the plan's.
 #pragma once
@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -72,21 +73,29 @@ class Interpreter {
   Interpreter(const Program& program, Backend& backend, PoolBases bases, std::int64_t rank,
               HostWork host_work);
 
-  /// Where the host is: the latest record of an event is compared with it.
+  /// Where the host is.
   struct Place {
     std::int64_t step = 0;
-    std::size_t segment = 0;
-    std::int64_t repetition = 0;
+    std::size_t list = 0;
+    std::int64_t begun = 0;  ///< microbatches of the step that have begun
+    std::int64_t lag = 0;    ///< of the list's call
   };
   struct LatestRecord {
     OpId op;
-    Place place;
+    std::size_t list = 0;
+    std::int64_t run = 0;  ///< of the list, as in ListRuns::count
+  };
+  struct ListRuns {
+    std::int64_t count = 0;  ///< that have begun since the host last waited for all streams
+    std::int64_t step = -1;  ///< in which the latest of them began
   };
   struct RunnablePlan {
     BoundPlan bound;
     std::int64_t steps = 0;  ///< number of the next one
-    /// Per segment and op: for a copy from or to a port, the event recorded after it.
+    /// By list and listed op: for a copy from or to a port, the event recorded after it.
     std::vector<std::vector<std::optional<std::size_t>>> copied_events;
+    std::unordered_map<OpId, std::size_t> lists;  ///< of each op that records an event
+    std::vector<ListRuns> runs;                   ///< by list
   };
 
   /// A copy of the current plan whose end was recorded.
@@ -100,9 +109,10 @@ class Interpreter {
   [[nodiscard]] Result<void> bind_plans();
   [[nodiscard]] Result<void> find_copied_events(RunnablePlan& plan) const;
   [[nodiscard]] Result<void> run_step(RunnablePlan& plan);
-  [[nodiscard]] Result<void> issue(const BoundOp& op, const Place& place);
-  [[nodiscard]] Result<std::int64_t> awaited(const auto& wait, const BoundOp& op,
-                                             const Place& place) const;
+  [[nodiscard]] Result<void> run_list(RunnablePlan& plan, const Place& place);
+  [[nodiscard]] Result<void> issue(const RunnablePlan& plan, const BoundOp& op, const Place& place);
+  [[nodiscard]] Result<std::int64_t> awaited(const RunnablePlan& plan, const auto& wait,
+                                             const BoundOp& op, const Place& place) const;
   [[nodiscard]] Result<void> do_host_work(const BoundOp& op, std::size_t event, const Place& place);
 
   const Program& program_;
@@ -111,8 +121,8 @@ class Interpreter {
   HostWork host_work_;
   std::vector<RunnablePlan> plans_;
   const Plan* current_ = nullptr;
-  /// By event: its latest record since the host last waited for all streams, and how many there
-  /// were in the run.
+  /// By place in the event_list(): the latest record since the host last waited for all streams, and
+  /// how many there were in the run.
   std::vector<std::optional<LatestRecord>> latest_;
   std::vector<std::int64_t> recorded_;
 };

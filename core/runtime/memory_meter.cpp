@@ -17,14 +17,13 @@ MemoryMeter::MemoryMeter(const Program& program, std::string_view plan, Backend&
       pool_index_(program.pools),
       buffer_index_(program.buffers),
       streams_(program.streams.size(), Clock(program.streams.size(), 0)),
-      recorded_(program.events.size(), Clock(program.streams.size(), 0)),
+      recorded_(event_list(program).size(), Clock(program.streams.size(), 0)),
       communicated_(program.communicators.size(), Clock(program.streams.size(), 0)),
       host_(program.streams.size(), 0),
       pools_(program.pools.size()) {
   const Plan* watched = program.find_plan(plan);
   if (watched == nullptr) return;
-  for (const Segment& segment : watched->segments)
-    for (const Op& op : segment.ops) watched_.insert(&op);
+  for (const Op& op : ops_of(*watched)) watched_.insert(&op);
 }
 
 void MemoryMeter::pass(const BoundOp& op, const Clock* learned) {
@@ -62,7 +61,8 @@ void MemoryMeter::acquire(const BoundOp& op) {
   std::erase_if(pool.held, [&](const Held& held) {
     return held.released && streams_[held.stream][held.released->stream] > held.released->position;
   });
-  pool.held.push_back({.buffer = index, .stream = op.stream, .released = std::nullopt});
+  pool.held.push_back(
+      {.buffer = index, .data = op.buffer.data(), .stream = op.stream, .released = std::nullopt});
   CategoryBytes now{};
   for (const Held& held : pool.held) {
     const Buffer& buffer = program_.buffers[held.buffer];
@@ -76,7 +76,7 @@ void MemoryMeter::acquire(const BoundOp& op) {
 void MemoryMeter::release(const BoundOp& op) {
   const std::size_t index = buffer_index_[std::get<Release>(op.op->body).buffer];
   for (Held& held : pools_[pool_index_[program_.buffers[index].pool]].held)
-    if (held.buffer == index && !held.released)
+    if (held.buffer == index && held.data == op.buffer.data() && !held.released)
       held.released = {.stream = op.stream, .position = streams_[op.stream][op.stream] - 1};
 }
 

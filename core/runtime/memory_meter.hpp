@@ -63,7 +63,8 @@ class MemoryMeter final : public Backend {
   /// A buffer that its acquiring stream holds.
   struct Held {
     std::size_t buffer = 0;
-    std::size_t stream = 0;  ///< that acquired it
+    const std::byte* data = nullptr;  ///< of the acquired instance
+    std::size_t stream = 0;           ///< that acquired it
     struct Released {
       std::size_t stream = 0;
       std::int64_t position = 0;  ///< in that stream's order
@@ -89,7 +90,7 @@ class MemoryMeter final : public Backend {
   IdIndex<BufferId> buffer_index_;
   std::vector<Bytes> allocated_;
   std::vector<Clock> streams_;       ///< what each stream knows, itself included
-  std::vector<Clock> recorded_;      ///< by event: what its latest record knew
+  std::vector<Clock> recorded_;      ///< by place in the event_list(): what the latest record knew
   std::vector<Clock> communicated_;  ///< by communicator: what its latest op knew
   Clock host_;
   std::vector<PoolUse> pools_;

@@ -85,14 +85,12 @@ Result<std::optional<SavedFile>> Saver::write_share(const RestingRank& rank,
   return file;
 }
 
-Result<Bytes> Saver::complete(const SaveFolder& folder, const Manifest& manifest) const {
+Result<void> Saver::complete(const SaveFolder& folder, const Manifest& manifest) const {
   const std::int64_t step = manifest.position.step;
   MFSDP_TRY(write_manifest(partial_folder(settings_.folder, step), manifest, settings_.probe));
   MFSDP_TRY(folder.finish(step));
   if (settings_.kept > 0) MFSDP_TRY(folder.prune(step, settings_.kept));
-  Bytes written;
-  for (const SavedFile& file : manifest.files) written += Bytes(file.bytes);
-  return written;
+  return {};
 }
 
 Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position,
@@ -106,15 +104,14 @@ Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position
   MFSDP_TRY(gather.all_gather(rank.rank, {}, alive));
   MFSDP_LET(file, write_share(rank, position.step));
   MFSDP_LET(by_rank, gather.all_gather(rank.rank, to_numbers(file), alive));
-  Bytes written;
-  if (folder) {
-    MFSDP_SET(
-        written,
-        complete(*folder,
-                 {.position = position, .began = began_, .run = run_, .files = files_of(by_rank)}));
-  }
+  const std::vector<SavedFile> files = files_of(by_rank);
+  if (folder)
+    MFSDP_TRY(
+        complete(*folder, {.position = position, .began = began_, .run = run_, .files = files}));
   // Other ranks that trained on would wait in their next collective and report rank 0 as stalled.
   MFSDP_TRY(gather.all_gather(rank.rank, {}, alive));
+  Bytes written;
+  for (const SavedFile& of_rank : files) written += Bytes(of_rank.bytes);
   return written;
 }
 

@@ -49,7 +49,7 @@ class Saver final : public StateKeeper {
  private:
   [[nodiscard]] Result<std::optional<SavedFile>> write_share(const RestingRank& rank,
                                                              std::int64_t step) const;
-  [[nodiscard]] Result<Bytes> complete(const SaveFolder& folder, const Manifest& manifest) const;
+  [[nodiscard]] Result<void> complete(const SaveFolder& folder, const Manifest& manifest) const;
 
   SaveSettings settings_;
   RunIdentity run_;

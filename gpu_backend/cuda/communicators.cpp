@@ -68,6 +68,9 @@ Result<ncclDataType_t> nccl_type(DType dtype) {
 Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64_t members) {
   const auto& collective = std::get<Collective>(op.op->body);
   MFSDP_TRY(nccl_type(collective.dtype));
+  if (is_point_to_point(collective.kind))
+    return fail("", fmt::format("expected no {}: only the CPU runs these so far (--backend cpu)",
+                                to_string(collective.kind)));
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
   const bool exchanges = collective.kind == CollectiveKind::all_to_all;

@@ -143,8 +143,8 @@ Result<void> CudaBackend::prepare(const BoundPlan& plan) {
 /// Called before the first upload, so the data that these collectives move is not needed. All ranks
 /// take part, so no rank may still wait for the algorithms that rank 0 chooses.
 Result<void> CudaBackend::check_transports(const BoundPlan& plan) {
-  for (const BoundSegment& segment : plan.segments)
-    for (const BoundOp& op : segment.ops) {
+  for (const BoundList& list : plan.lists)
+    for (const BoundOp& op : list.ops) {
       if (op.op->kind() != OpKind::collective) continue;
       const Watcher::Call call(*watcher_);
       MFSDP_LET(found, communicators_.check_transport_of(op, streams_.of(op)));

@@ -84,7 +84,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] Result<PreparedPlace> find(const BoundOp& op, std::int64_t step) const;
   [[nodiscard]] bool is_timed(const PreparedPlace& place, std::int64_t step) const {
-    return place.segment->timed && timer_.times_step(step);
+    return place.list->timed && timer_.times_step(step);
   }
   [[nodiscard]] Result<void> launch(const BoundOp& op, std::int64_t step,
                                     const PreparedPlace& place);

@@ -4,26 +4,26 @@
 #include <variant>
 
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "gpu_backend/cuda/check.hpp"
 
 namespace mfsdp::cuda {
 namespace {
 
-/// Events whose time the host needs: those after copies between host and device only.
+/// By event: whether the host needs its time. Those after copies between host and device only.
 std::vector<bool> events_with_time(const Program& program) {
   const IdIndex<EventId> events(program.events);
   const IdIndex<StreamId> streams(program.streams);
   std::vector<bool> has_time(program.events.size(), false);
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops)
-        if (const auto* record = std::get_if<Record>(&op.body)) {
-          const auto stream = streams.find(op.stream);
-          const auto event = events.find(record->event);
-          if (!stream || !event) continue;  // PlanBinder reports it
-          const StreamRole role = program.streams[*stream].role;
-          if (role == StreamRole::h2d || role == StreamRole::d2h) has_time[*event] = true;
-        }
+    for (const Op& op : ops_of(plan))
+      if (const auto* record = std::get_if<Record>(&op.body)) {
+        const auto stream = streams.find(op.stream);
+        const auto event = events.find(record->event);
+        if (!stream || !event) continue;  // PlanBinder reports it
+        const StreamRole role = program.streams[*stream].role;
+        if (role == StreamRole::h2d || role == StreamRole::d2h) has_time[*event] = true;
+      }
   return has_time;
 }
 
@@ -31,10 +31,11 @@ std::vector<bool> events_with_time(const Program& program) {
 
 Result<EventRing> EventRing::create(const Program& program) {
   EventRing made;
-  made.has_time_ = events_with_time(program);
-  for (const bool has_time : made.has_time_)
+  const std::vector<bool> has_time = events_with_time(program);
+  for (const std::size_t event : event_list(program)) made.has_time_.push_back(has_time[event]);
+  for (const bool timed : made.has_time_)
     for (std::size_t turn = 0; turn < kTurns; ++turn) {
-      MFSDP_LET(event, make_event(has_time));
+      MFSDP_LET(event, make_event(timed));
       made.events_.push_back(std::move(event));
     }
   made.latest_ = std::vector<LatestRecord>(made.events_.size());

@@ -1,6 +1,6 @@
-// The program's events on the device, each with several instances that its records use in turn. If
-// the device hangs, this shows in which op, although the host has issued further records of the
-// same event.
+// The program's events on the device. Each instance of an event (core/plan/rotation.hpp) has several
+// CUDA events, which its records use in turn. If the device hangs, this shows in which op, although
+// the host has issued further records of the same event.
 //
 //   record 1 2 3 4 5 6 ...     the host issues up to three microbatches ahead
 //   turn   1 2 3 0 1 2 ...     record 5 overwrites record 1, which has run
@@ -43,7 +43,7 @@ class EventRing {
   [[nodiscard]] Result<void> wait(const BoundOp& op, std::int64_t number,
                                   cudaStream_t stream) const;
 
-  /// The event instance of that record. `event`: position in Program::events.
+  /// The CUDA event of that record. `event`: place in the program's event_list(), as everywhere here.
   [[nodiscard]] cudaEvent_t at(std::size_t event, std::int64_t number) const {
     return events_[turn_of(event, number)].get();
   }
@@ -74,8 +74,8 @@ class EventRing {
     std::atomic<std::int64_t> number{0};    ///< over the records of this event; likewise
   };
 
-  std::vector<OwnedEvent> events_;     ///< by turn_of(position in Program::events, number)
-  std::vector<bool> has_time_;         ///< by position in Program::events
+  std::vector<OwnedEvent> events_;     ///< by turn_of(event, number)
+  std::vector<bool> has_time_;         ///< by event
   std::vector<LatestRecord> latest_;   ///< as events_
   std::vector<std::int64_t> had_run_;  ///< as events_: number of the record, 0 for none
   std::int64_t sequence_ = 0;

@@ -34,7 +34,7 @@ void FaultInjection::release_stops() {
 
 std::optional<Nanos> FaultInjection::draw_delay(const BoundOp& op, std::int64_t step,
                                                 const PreparedPlace& place) {
-  const bool its_turn = delays_.each_in_turn && place.number() == step % place.segment->plan_ops;
+  const bool its_turn = delays_.each_in_turn && place.number() == step % place.list->plan_ops;
   if (delays_.op == op.op->id || its_turn) return delays_.duration;
   if (!delays_.seed) return std::nullopt;
   const std::uint64_t draw =

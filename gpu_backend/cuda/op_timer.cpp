@@ -19,10 +19,10 @@ bool OpTimer::times(const Op& op) {
 Result<void> OpTimer::make_room(const BoundPlan& plan, std::vector<std::string>& notes) {
   constexpr std::int64_t kMost = 300'000;
   std::int64_t ops = 0;
-  for (const BoundSegment& segment : plan.segments) {
-    const auto timed =
-        std::ranges::count_if(segment.ops, [](const BoundOp& op) { return times(*op.op); });
-    ops = checked_add(ops, checked_mul(timed, segment.repeat));
+  for (const BoundList& list : plan.lists) {
+    const auto timed = std::ranges::count_if(
+        list.list, [&](const ListedOp& listed) { return times(*list.first_turn(listed).op); });
+    ops = checked_add(ops, checked_mul(timed, list.runs));
   }
   const std::int64_t all = checked_mul(ops, steps_.count);
   if (all > kMost) {

@@ -12,18 +12,18 @@ namespace mfsdp::cuda {
 
 Result<void> PreparedPlans::add(const BoundPlan& plan, bool timed, const BindOp& bind) {
   std::int64_t plan_ops = 0;
-  for (const BoundSegment& segment : plan.segments) plan_ops += std::ssize(segment.ops);
+  for (const BoundList& list : plan.lists) plan_ops += std::ssize(list.ops);
   std::map<std::size_t, const BoundOp*> last;  // by stream: the latest op that takes its time
   std::int64_t first = 0;
-  for (const BoundSegment& segment : plan.segments) {
-    PreparedSegment& into = segments_.emplace_back();
-    into.bound = segment.ops;
+  for (const BoundList& list : plan.lists) {
+    PreparedList& into = lists_.emplace_back();
+    into.bound = list.ops;
     into.timed = timed;
     into.first = first;
     into.plan_ops = plan_ops;
-    first += std::ssize(segment.ops);
-    into.ops.reserve(segment.ops.size());
-    for (const BoundOp& op : segment.ops) {
+    first += std::ssize(list.ops);
+    into.ops.reserve(list.ops.size());
+    for (const BoundOp& op : list.ops) {
       auto launch = bind(op);
       if (!launch)
         return fail(
@@ -40,10 +40,10 @@ Result<void> PreparedPlans::add(const BoundPlan& plan, bool timed, const BindOp&
 
 std::optional<PreparedPlace> PreparedPlans::find(const BoundOp& op) const {
   const std::less<> before;
-  for (const PreparedSegment& segment : segments_) {
-    const BoundOp* first = segment.bound.data();
-    if (!before(&op, first) && before(&op, first + segment.bound.size()))
-      return PreparedPlace{.segment = &segment, .position = static_cast<std::size_t>(&op - first)};
+  for (const PreparedList& list : lists_) {
+    const BoundOp* first = list.bound.data();
+    if (!before(&op, first) && before(&op, first + list.bound.size()))
+      return PreparedPlace{.list = &list, .position = static_cast<std::size_t>(&op - first)};
   }
   return std::nullopt;
 }

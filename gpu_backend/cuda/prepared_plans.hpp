@@ -20,23 +20,23 @@ struct PreparedOp {
   const BoundOp* work = nullptr;
 };
 
-struct PreparedSegment {
+struct PreparedList {
   std::span<const BoundOp> bound;
   bool timed = false;         ///< whether the ops of its plan may be timed
-  std::int64_t first = 0;     ///< number of its first op in its plan, without repetitions
+  std::int64_t first = 0;     ///< number of its first op in its plan, each turn counted
   std::int64_t plan_ops = 0;  ///< number of ops of its plan, likewise
   std::vector<PreparedOp> ops;
 };
 
 /// The place of an op among the prepared ones.
 struct PreparedPlace {
-  const PreparedSegment* segment = nullptr;
+  const PreparedList* list = nullptr;
   std::size_t position = 0;
 
-  [[nodiscard]] const PreparedOp& op() const { return segment->ops[position]; }
-  /// The op's number in its plan, from 0, without repetitions.
+  [[nodiscard]] const PreparedOp& op() const { return list->ops[position]; }
+  /// The op's number in its plan, from 0, each turn counted.
   [[nodiscard]] std::int64_t number() const {
-    return segment->first + static_cast<std::int64_t>(position);
+    return list->first + static_cast<std::int64_t>(position);
   }
 };
 
@@ -51,7 +51,7 @@ class PreparedPlans {
   [[nodiscard]] std::optional<PreparedPlace> find(const BoundOp& op) const;
 
  private:
-  std::vector<PreparedSegment> segments_;  ///< of all plans: a handful
+  std::vector<PreparedList> lists_;  ///< of all plans: a handful
 };
 
 }  // namespace mfsdp::cuda

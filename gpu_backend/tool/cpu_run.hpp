@@ -3,11 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/plan/plan.hpp"
+#include "core/plan/job.hpp"
 #include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
 #include "gpu_backend/train/trainer.hpp"
@@ -21,7 +22,7 @@ class CpuRun final : public RankMachine {
   /// `stop`: whether the run should end; called before each run of a plan. Errors: more ranks or
   /// more memory than this machine has; --fault names an op that the train plan lacks, or a rank
   /// that does not exist.
-  [[nodiscard]] static Result<std::unique_ptr<CpuRun>> create(const Program& program,
+  [[nodiscard]] static Result<std::unique_ptr<CpuRun>> create(const Job& job,
                                                               const ExecOptions& options,
                                                               const TrainSettings& settings,
                                                               std::function<bool()> stop);
@@ -37,9 +38,9 @@ class CpuRun final : public RankMachine {
   [[nodiscard]] std::vector<std::string> notes() const override { return {}; }
 
  private:
-  CpuRun(const Program& program, MachineSettings settings, std::function<bool()> stop);
+  CpuRun(const Job& job, MachineSettings settings, std::function<bool()> stop);
 
-  const Program& program_;
+  const Job& job_;
   Machine machine_;
   SharedStopPoint stop_;
   SharedHostGather gather_;
@@ -47,7 +48,7 @@ class CpuRun final : public RankMachine {
 };
 
 /// Seconds without the end of an op after which a run has failed. Long enough for the slowest
-/// kernel and collective of the plan on a slow core.
-[[nodiscard]] std::chrono::seconds patience_for(const Program& program);
+/// kernel and collective of the plans on a slow core.
+[[nodiscard]] std::chrono::seconds patience_for(std::span<const Program> programs);
 
 }  // namespace mfsdp

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/cli/format.hpp"
+#include "core/plan/instances.hpp"
+#include "core/plan/job.hpp"
 
 namespace mfsdp {
 namespace {
@@ -21,20 +23,19 @@ InjectedFault::Kind kind_of(FaultKind kind) {
 
 Result<const Op*> find_op(const Program& program, const std::string& name,
                           const std::string& flag) {
-  for (const Segment& segment : program.find_plan(kTrainPlan)->segments)
-    for (const Op& op : segment.ops)
-      if (op.name == name && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective))
-        return &op;
+  for (const Op& op : ops_of(*program.find_plan(kTrainPlan)))
+    if (op.name == name && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective))
+      return &op;
   return fail(flag, in_quotes(name) +
                         " is no kernel or collective of the train plan (--plan-out lists them)");
 }
 
-Result<InjectedFault> fault_of(const FaultFlag& flag, const Program& program) {
-  const std::int64_t ranks = program.config.mesh.world_size();
+Result<InjectedFault> fault_of(const FaultFlag& flag, std::span<const Program> programs) {
+  const std::int64_t ranks = programs.front().config.mesh.world_size();
   if (flag.rank >= ranks)
     return fail("--fault",
                 fmt::format("there is no rank {}: expected 0 to {}", flag.rank, ranks - 1));
-  MFSDP_LET(op, find_op(program, flag.op, "--fault"));
+  MFSDP_LET(op, find_op(program_of(programs, flag.rank), flag.op, "--fault"));
   if (flag.kind == FaultKind::miscount && op->kind() != OpKind::collective)
     return fail("--fault", in_quotes(flag.op) + " is no collective: it counts nothing");
   return InjectedFault{

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
+#include "core/plan/job.hpp"
 #include "sim/simulator/op_names.hpp"
 
 namespace mfsdp {
@@ -30,15 +32,18 @@ Nanos covered(std::vector<Span> spans) {
 
 struct Place {
   const Op* op = nullptr;
-  const Segment* segment = nullptr;
+  std::string_view list;  ///< the name of its segment or pass
 };
 
 /// The plan's ops that take time.
 std::unordered_map<OpId, Place> places_of(const Plan& plan) {
   std::unordered_map<OpId, Place> places;
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops)
-      if (takes_time(op)) places.emplace(op.id, Place{.op = &op, .segment = &segment});
+  for (std::size_t l = 0; l < count_op_lists(plan); ++l) {
+    const std::size_t segments = plan.segments.size();
+    const std::string& name = l < segments ? plan.segments[l].name : plan.passes[l - segments].name;
+    for (const Op& op : op_list(plan, l))
+      if (takes_time(op)) places.emplace(op.id, Place{.op = &op, .list = name});
+  }
   return places;
 }
 
@@ -69,14 +74,14 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   std::vector<Span> communication;
   std::vector<Span> either;
   for (const OpLaunch* launch : ours) {
-    const auto& [op, segment] = places.at(launch->op);
+    const auto& [op, list] = places.at(launch->op);
     const StreamRole role = program.streams[streams[op->stream]].role;
     if (launch->step == recorded->first)
       measured.timeline.push_back({.op = op->id,
                                    .name = op->name,
                                    .stream = std::string(to_string(role)),
                                    .kind = std::string(kind_name(*op)),
-                                   .segment = segment->name,
+                                   .segment = std::string(list),
                                    .instance = instances[op->id]++,
                                    .start = launch->begin - begin,
                                    .end = launch->end - begin});
@@ -100,13 +105,16 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   return measured;
 }
 
-MeasuredStep slowest_step(const Program& program, const Plan& plan,
+MeasuredStep slowest_step(std::span<const Program> programs,
                           std::span<const std::vector<OpLaunch>> by_rank) {
   MeasuredStep slowest;
-  for (const std::vector<OpLaunch>& launches : by_rank)
-    if (MeasuredStep step = measure_step(program, plan, launches);
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const Program& program = programs[classes[rank]];
+    if (MeasuredStep step = measure_step(program, *program.find_plan(kTrainPlan), by_rank[rank]);
         step.time.compute > slowest.time.compute || slowest.timeline.empty())
       slowest = std::move(step);
+  }
   return slowest;
 }
 

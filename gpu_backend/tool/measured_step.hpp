@@ -41,7 +41,8 @@ inline constexpr std::int64_t kTimedSteps = 3;
 /// for it, and their waiting counts as their communication, so only this rank shows the
 /// communication that no kernel hides. Usually it is the rank that a prediction reports if ranks
 /// differ (RankSummary::reported).
-[[nodiscard]] MeasuredStep slowest_step(const Program& program, const Plan& plan,
+/// `programs`: of a job; each rank ran the train plan of its class.
+[[nodiscard]] MeasuredStep slowest_step(std::span<const Program> programs,
                                         std::span<const std::vector<OpLaunch>> by_rank);
 
 /// A rank's launches, in the order of `timings`. Steps count from 1 here.

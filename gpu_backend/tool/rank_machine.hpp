@@ -20,7 +20,7 @@ namespace mfsdp {
 
 /// Measurements, up to the end of the run or its failure.
 struct RanRun {
-  MeasuredMemory memory;  ///< of rank 0; all ranks have the same plan
+  MeasuredMemory memory;  ///< of rank 0
   MeasuredStep step;      ///< of the rank that the others wait for
   /// Launches of the last kTimedSteps steps. Their clock begins with the first of them. They are
   /// those of rank 0 and of as many following ranks as fit into a store.
@@ -49,8 +49,8 @@ class RankMachine {
   [[nodiscard]] virtual bool abandon() { return false; }
 
   /// Runs this process's ranks to the end, or to the first error of any rank, which is returned.
-  /// `inputs` have no stop and gather: the machine adds its own. `sink` receives the events of rank
-  /// 0; null if rank 0 is in another process. `exported`: where the weights are written at the end;
+  /// `inputs` have no stop and gather: the machine adds its own. `sink` receives the events of the
+  /// reporting rank; null if rank 0 is in another process. `exported`: where the weights are written at the end;
   /// null for nowhere.
   [[nodiscard]] virtual Result<void> train(TrainInputs inputs, TrainSink* sink,
                                            std::span<const HfExport> exported) = 0;

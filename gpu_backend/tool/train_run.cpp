@@ -20,6 +20,7 @@
 #include "core/cli/common_options.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/plan/job.hpp"
 #include "core/request/plan_file.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
 #include "gpu_backend/tool/measured_run.hpp"
@@ -58,6 +59,13 @@ std::vector<FlagFile> files_read(const ExecOptions& options) {
   return files;
 }
 
+Result<void> check_place(const RunPlace& place, const Job& job) {
+  if (!place.launch || job.programs.size() == 1) return {};
+  return fail("--plan",
+              fmt::format("has {} classes of ranks, which only the CPU runs so far (--backend cpu)",
+                          job.programs.size()));
+}
+
 /// A fault after the last step would never happen.
 Result<void> check_fault_step(const ExecOptions& options) {
   if (!options.fault || options.fault->step <= options.steps) return {};
@@ -83,9 +91,11 @@ void tell_leftovers(const RunInputs& inputs, const Session& session) {
 
 Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(check_paths(options.common, session.scenarios));
-  MFSDP_LET(program, plan_run(options, session));
-  MFSDP_LET(predicted, predict_run(program, options, session));
-  MFSDP_TRY(write_plan(options.common, *program));
+  MFSDP_LET(job, plan_run(options, session));
+  MFSDP_LET(predicted, predict_run(job, options, session));
+  if (!is_predicted(predicted))
+    return fail("--dry-run", "predicts a step, which is not possible for pipelines yet");
+  MFSDP_TRY(write_plan(options.common, *job));
   if (options.common.trace) MFSDP_TRY(write_trace(predicted, *options.common.trace));
   sign(predicted, options.common, session);
   const RunResult result(std::move(predicted));
@@ -96,12 +106,14 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
 
 namespace {
 
-Result<std::unique_ptr<RankMachine>> make_machine(
-    const RunPlace& place, const ExecOptions& options, const Program& program,
-    const PredictedRun& predicted, const RunInputs& inputs, const std::function<bool()>& stop,
-    const std::function<void(const Error&)>& tell, MakeCudaRun make_cuda_run) {
-  if (!place.launch) return CpuRun::create(program, options, inputs.settings, stop);
-  return make_cuda_run({.program = program,
+Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const ExecOptions& options,
+                                                  const Job& job, const PredictedRun& predicted,
+                                                  const RunInputs& inputs,
+                                                  const std::function<bool()>& stop,
+                                                  const std::function<void(const Error&)>& tell,
+                                                  MakeCudaRun make_cuda_run) {
+  if (!place.launch) return CpuRun::create(job, options, inputs.settings, stop);
+  return make_cuda_run({.program = job.programs.front(),
                         .options = options,
                         .settings = inputs.settings,
                         .predicted = predicted,
@@ -124,7 +136,7 @@ Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
 struct ReadyRun {
   const ExecOptions& options;
   const Session& session;
-  const Program& program;
+  const Job& job;
   const PredictedRun& predicted;
   const RunInputs& inputs;
   RankMachine& machine;
@@ -170,14 +182,15 @@ std::string end_of(const ReadyRun& ready, const MeasuredRun& run, std::chrono::n
   }
   std::string text = "\n" + run_summary(run, took) + "\n";
   if (!run.steps.empty())
-    text += memory_table(predicted, run, ready.program, ready.machine.measured(), style);
+    text += memory_table(predicted, run, program_of(ready.job.programs, 0),
+                         ready.machine.measured(), style);
   if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run, style);
   text += ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note + "\n";
   return wrap_text(text, style);
 }
 
 Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const TrainInputs& inputs) {
-  const auto& [options, session, program, predicted, from, machine, saves, on_gpus, peak, unread] =
+  const auto& [options, session, job, predicted, from, machine, saves, on_gpus, peak, unread] =
       ready;
   run.resumed = saves.origin();
   if (run.resumed)
@@ -242,7 +255,10 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   if (place.is_first() && options.save && std::filesystem::is_directory(*options.save, ignored))
     MFSDP_TRY(lock_save_folder(options, session, lock));
   MFSDP_LET(planned, plan_run(options, session));
-  const Program& program = *planned;
+  const Job& job = *planned;
+  MFSDP_TRY(check_place(place, job));
+  // The program with the loss, whose configuration and groups are those of all classes.
+  const Program& program = program_of(job.programs, reporting_rank(job.programs));
   // Also if this process only starts ranks, so that a wrong --gpu is reported once.
   MFSDP_LET(predicted, predict_run(planned, options, session));
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));
@@ -263,7 +279,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
     });
     return exit_code_of(error);
   };
-  auto made = make_machine(place, options, program, predicted, inputs, stop, tell, make_cuda_run);
+  auto made = make_machine(place, options, job, predicted, inputs, stop, tell, make_cuda_run);
   if (!made) return tell(made.error());
   const std::unique_ptr<RankMachine> machine = std::move(*made);
   const bool leads = machine->has_rank_0();
@@ -283,10 +299,10 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   saves.attach_to(train_inputs);
   const auto train = [&]() -> Result<ExitCode> {
     if (!leads) return train_silently(*machine, train_inputs, inputs.exported);
-    MFSDP_TRY(write_plan(common, program));
+    MFSDP_TRY(write_plan(common, job));
     return train_and_tell({.options = options,
                            .session = session,
-                           .program = program,
+                           .job = job,
                            .predicted = predicted,
                            .inputs = inputs,
                            .machine = *machine,

@@ -192,6 +192,7 @@ Result<void> WeightsWithAdapters::read(const PlacedParameter& parameter, std::in
 
 Result<void> clear_state(Backend& backend, const Program& program, const BufferBytes& bytes) {
   for (const Group& group : program.groups) {
+    if (!holds_group(program, group)) continue;
     MFSDP_LET(buffers, find_group_buffers(program, group));
     for (const GroupBuffer* found : buffers.all())
       if (found->buffer != nullptr) MFSDP_TRY(clear(backend, bytes(found->buffer->id)));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
+#include "core/plan/job.hpp"
 #include "core/shard/groups.hpp"
 
 namespace mfsdp {
@@ -88,6 +90,23 @@ class PlacesOnRank {
   std::int64_t rank_;
 };
 
+/// Whether a lower rank, maybe of another class, updates the rank's elements of the group.
+bool lower_rank_updates(std::span<const Program> programs,
+                        const std::vector<std::uint32_t>& classes, const Group& group,
+                        std::int64_t rank) {
+  const Mesh& mesh = programs.front().config.mesh;
+  const auto part_of = [&](std::int64_t r) {
+    return std::pair(shard_of(group.shard, mesh, r),
+                     interval_of(group.elements, group.state, mesh, r));
+  };
+  std::vector<char> holds;  // by class
+  for (const Program& program : programs) holds.push_back(holds_group(program, group) ? 1 : 0);
+  for (std::int64_t lower = 0; lower < rank; ++lower)
+    if (holds[classes[static_cast<std::size_t>(lower)]] != 0 && part_of(lower) == part_of(rank))
+      return true;
+  return false;
+}
+
 /// The plan's own object if it already describes the whole parameter.
 std::shared_ptr<const PlacedParameter> whole_of(const PlacedParameter& parameter,
                                                 const Group& group, const Mesh& mesh) {
@@ -118,13 +137,32 @@ Result<GroupBuffers> find_group_buffers(const Program& program, const Group& gro
   return buffers;
 }
 
-Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
+bool holds_group(const Program& program, const Group& group) {
+  return find_buffer(program, group, ContentKind::parameter).buffer != nullptr;
+}
+
+Result<std::vector<ParameterPlaces>> find_parameters(std::span<const Program> programs,
                                                      const BufferBytes& bytes, std::int64_t rank) {
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  const Program& program = programs[classes[static_cast<std::size_t>(rank)]];
   const Mesh& mesh = program.config.mesh;
   const PlacesOnRank places(mesh, bytes, rank);
   std::vector<ParameterPlaces> all;
   for (const Group& group : program.groups) {
+    const auto holds = [&](const Program& of_class) { return holds_group(of_class, group); };
+    if (!holds(program) && std::ranges::any_of(programs, holds)) {
+      for (const PlacedParameter& parameter : group.parameters)
+        all.push_back({.group = &group,
+                       .parameter = whole_of(parameter, group, mesh),
+                       .weight = {},
+                       .own = {},
+                       .gradient = {}});
+      continue;
+    }
     MFSDP_LET(buffers, find_group_buffers(program, group));
+    const bool first_replica = programs.size() == 1
+                                   ? is_first_replica(group, mesh, rank)
+                                   : !lower_rank_updates(programs, classes, group, rank);
     const Interval own = places.held_by(group, group.state);
     const Interval weights = places.held_by(group, buffers.weight.placement);
     const bool has_main = buffers.main_weight.buffer != nullptr;
@@ -134,7 +172,7 @@ Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
       };
       all.push_back({.group = &group,
                      .parameter = whole_of(parameter, group, mesh),
-                     .first_replica = is_first_replica(group, mesh, rank),
+                     .first_replica = first_replica,
                      .weight = held(buffers.weight, weights),
                      .own = held(has_main ? buffers.main_weight : buffers.weight, own),
                      .gradient = held(buffers.gradient, own)});

@@ -28,7 +28,9 @@ struct ParameterPlaces {
   const Group* group = nullptr;
   std::shared_ptr<const PlacedParameter> parameter;  ///< the whole parameter, even if ranks share
                                                      ///< it
-  bool first_replica = false;                        ///< no lower rank updates the same elements
+  /// No lower rank updates the same elements. False where the rank's class does not hold the group:
+  /// then all elements below are none.
+  bool first_replica = false;
   HeldElements weight;  ///< compute weights: with HSDP and below ZeRO-3 more than `own`
   /// The weights that the optimizer updates: main weights or, if the plan has none or the parameter
   /// is frozen, their part of `weight`. `own.elements` are this rank's shard.
@@ -66,9 +68,19 @@ struct GroupBuffers {
 /// The bytes of a buffer on the rank.
 using BufferBytes = std::function<std::span<std::byte>(BufferId)>;
 
-/// All parameters in the order of the program's groups. `program` outlives the result.
-[[nodiscard]] Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
-                                                                   const BufferBytes& bytes,
-                                                                   std::int64_t rank);
+/// Whether a class keeps the group: its program has a persistent buffer of its compute weights.
+[[nodiscard]] bool holds_group(const Program& program, const Group& group);
+
+/// All parameters in the order of the groups, which the programs of a job share. The program of the
+/// rank's class outlives the result. Errors: those of find_group_buffers; no class holds a group.
+[[nodiscard]] Result<std::vector<ParameterPlaces>> find_parameters(
+    std::span<const Program> programs, const BufferBytes& bytes, std::int64_t rank);
+
+/// The same where all ranks run one program.
+[[nodiscard]] inline Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
+                                                                          const BufferBytes& bytes,
+                                                                          std::int64_t rank) {
+  return find_parameters(std::span(&program, 1), bytes, rank);
+}
 
 }  // namespace mfsdp

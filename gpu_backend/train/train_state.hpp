@@ -35,7 +35,7 @@ class StateKeeper {
   /// Whether the state is to be saved after `steps_done` steps, before the end of the run.
   [[nodiscard]] virtual bool is_due(std::int64_t steps_done) const = 0;
   /// A collective of all ranks: `gather` and `alive` as in HostGather. Returns the bytes that all
-  /// ranks wrote, on rank 0.
+  /// ranks wrote.
   [[nodiscard]] virtual Result<Bytes> keep(const RestingRank& rank, const TrainPosition& position,
                                            HostGather& gather, const HostGather::Alive& alive) = 0;
 };

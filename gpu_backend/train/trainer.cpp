@@ -3,29 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "core/plan/job.hpp"
 #include "core/runtime/rope_table.hpp"
-#include "core/runtime/step_report.hpp"
 #include "gpu_backend/train/batches.hpp"
 #include "gpu_backend/train/parameter_checks.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// A persistent buffer without a unit, by the name of its port in the schedule.
-Result<BufferId> find_port(const Program& program, Port port, std::int64_t bytes) {
-  for (const Buffer& buffer : program.buffers) {
-    if (!buffer.holds || buffer.holds->port != port) continue;
-    if (buffer.size.value == bytes) return buffer.id;
-    return fail(fmt::format("plan, port {}, buffer {}", to_string(port), buffer.name),
-                fmt::format("expected {} bytes, got {}", bytes, buffer.size.value));
-  }
-  return fail("plan", fmt::format("expected a buffer that is the port {}", to_string(port)));
-}
+bool is_port(const Buffer& buffer, Port port) { return buffer.holds && buffer.holds->port == port; }
 
 /// NaN without its sign, which has no meaning.
 std::string value_text(double value) {
@@ -38,10 +30,12 @@ bool is_due(std::int64_t every, std::int64_t steps_done) {
 
 }  // namespace
 
-Trainer::Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs,
+Trainer::Trainer(std::span<const Program> programs, std::int64_t rank, const TrainInputs& inputs,
                  TrainSink* sink)
-    : program_(program),
+    : programs_(programs),
+      program_(program_of(programs, rank)),
       rank_(rank),
+      reporting_rank_(reporting_rank(programs)),
       inputs_(inputs),
       sink_(sink),
       step_(inputs.start.step),
@@ -54,12 +48,28 @@ Trainer::Trainer(const Program& program, std::int64_t rank, const TrainInputs& i
   settings.eval_samples = settings.eval_samples == 0 ? all : std::min(settings.eval_samples, all);
 }
 
-Result<std::unique_ptr<Trainer>> Trainer::create(const Program& program, Backend& backend,
-                                                 std::int64_t rank, const TrainInputs& inputs,
-                                                 TrainSink* sink) {
-  std::unique_ptr<Trainer> made(new Trainer(program, rank, inputs, sink));
+Result<std::unique_ptr<Trainer>> Trainer::create(std::span<const Program> programs,
+                                                 Backend& backend, std::int64_t rank,
+                                                 const TrainInputs& inputs, TrainSink* sink) {
+  std::unique_ptr<Trainer> made(new Trainer(programs, rank, inputs, sink));
   MFSDP_TRY(made->prepare(backend));
   return made;
+}
+
+/// The port of the rank's class. None where another class of the job has it.
+Result<std::optional<BufferId>> Trainer::find_port(Port port, std::int64_t bytes) const {
+  for (const Buffer& buffer : program_.buffers) {
+    if (!is_port(buffer, port)) continue;
+    if (buffer.size.value == bytes) return std::optional(buffer.id);
+    return fail(fmt::format("plan, port {}, buffer {}", to_string(port), buffer.name),
+                fmt::format("expected {} bytes, got {}", bytes, buffer.size.value));
+  }
+  const auto has_it = [&](const Program& program) {
+    return std::ranges::any_of(program.buffers,
+                               [&](const Buffer& buffer) { return is_port(buffer, port); });
+  };
+  if (std::ranges::any_of(programs_, has_it)) return std::optional<BufferId>();
+  return fail("plan", fmt::format("expected a buffer that is the port {}", to_string(port)));
 }
 
 Result<void> Trainer::prepare(Backend& backend) {
@@ -67,21 +77,18 @@ Result<void> Trainer::prepare(Backend& backend) {
   const PlanConfig& config = program_.config;
   const std::int64_t tokens =
       product_of(config.token_rows(), config.tokens_per_microbatch(), size_of(DType::int32));
-  MFSDP_LET(token_port, find_port(program_, Port::tokens, tokens));
-  MFSDP_LET(step_block, find_port(program_, Port::step_block, sizeof(StepBlock)));
-  MFSDP_LET(report, find_port(program_, Port::report, sizeof(LossReport) + sizeof(NormReport)));
+  MFSDP_SET(tokens_, find_port(Port::tokens, tokens));
+  MFSDP_SET(step_block_, find_port(Port::step_block, sizeof(StepBlock)));
+  MFSDP_SET(report_, find_port(Port::report, sizeof(LossReport) + sizeof(NormReport)));
   std::vector<std::pair<BufferId, std::vector<float>>> rope_tables;
   const auto add_table = [&](Port port, bool local) -> Result<void> {
     std::vector<float> angles = make_rope_table(config.model, config.seq_len, local);
-    MFSDP_LET(found, find_port(program_, port, std::ssize(angles) * size_of(DType::fp32)));
-    rope_tables.emplace_back(found, std::move(angles));
+    MFSDP_LET(found, find_port(port, std::ssize(angles) * size_of(DType::fp32)));
+    if (found) rope_tables.emplace_back(*found, std::move(angles));
     return {};
   };
   if (config.model.traits().rotates) MFSDP_TRY(add_table(Port::rope_table, false));
   if (config.model.has_other_rope()) MFSDP_TRY(add_table(Port::local_rope_table, true));
-  tokens_ = token_port;
-  step_block_ = step_block;
-  report_ = report;
 
   MFSDP_SET(interpreter_, Interpreter::create(
                               program_, backend, rank_,
@@ -90,7 +97,7 @@ Result<void> Trainer::prepare(Backend& backend) {
                               }));
   interpreter_->count_from("train", inputs_.start.step);
   const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
-  MFSDP_SET(parameters_, find_parameters(program_, bytes, rank_));
+  MFSDP_SET(parameters_, find_parameters(programs_, bytes, rank_));
   if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
   for (const auto& [table, angles] : rope_tables)
     MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(table).data()));
@@ -110,25 +117,26 @@ Result<void> Trainer::prepare(Backend& backend) {
 Result<void> Trainer::begin_loss_scale() {
   const PlanConfig& config = program_.config;
   if (!config.scales_loss()) return {};
-  MFSDP_LET(port, find_port(program_, Port::loss_scale, sizeof(LossScaleState)));
-  loss_scale_ = port;
+  MFSDP_SET(loss_scale_, find_port(Port::loss_scale, sizeof(LossScaleState)));
+  if (!loss_scale_)
+    return fail("plan", "expected the port loss_scale in every class of ranks, as all update it");
   LossScaleState state = first_loss_scale(config);
   if (config.loss_scale_window != 0) state = inputs_.start.loss_scale.value_or(state);
   return backend_->upload(std::as_bytes(std::span(&state, 1)),
-                          interpreter_->buffer_bytes(port).data());
+                          interpreter_->buffer_bytes(*loss_scale_).data());
 }
 
 // ---- the host's inputs to the plan -------------------------------------------------------------
 
 Result<void> Trainer::host_work(const BoundOp& op, std::optional<Nanos> ended) {
   const auto& copy = std::get<Copy>(op.op->body);
-  if (copy.input.buffer == tokens_) return fill_tokens(op.operands[0]);
-  if (copy.output.buffer == report_) {
+  if (tokens_ == copy.input.buffer) return fill_tokens(op.operands[0]);
+  if (report_ == copy.output.buffer) {
     MFSDP_TRY(take_report(ended.value_or(backend_->now())));
     await_report();
     return {};
   }
-  if (copy.input.buffer != step_block_) return {};
+  if (step_block_ != copy.input.buffer) return {};
   const TrainSettings& settings = inputs_.settings;
   const double rate = learning_rate_at(settings.learning_rate, step_, settings.steps);
   const StepBlock block = make_step_block(step_, rate, settings.optimizer, settings.seed);
@@ -154,12 +162,13 @@ Result<void> Trainer::fill_tokens(const OperandView& tokens) {
 
 Result<void> Trainer::settle() {
   MFSDP_TRY(interpreter_->finish());
-  MFSDP_LET(ended, interpreter_->copy_ended(report_));
+  if (!report_) return {};
+  MFSDP_LET(ended, interpreter_->copy_ended(*report_));
   return take_report(ended.value_or(backend_->now()));
 }
 
 float* Trainer::report_values() const {
-  return reinterpret_cast<float*>(interpreter_->buffer_bytes(report_).data());
+  return reinterpret_cast<float*>(interpreter_->buffer_bytes(*report_).data());
 }
 
 /// Marks the report as missing, until the next copy overwrites it.
@@ -182,22 +191,21 @@ Result<void> Trainer::take_report(Nanos ended) {
 }
 
 Result<void> Trainer::report_step(Nanos ended) {
-  const auto loss = read_report<LossReport>(report_values());
-  const auto norm = read_report<NormReport>(report_values() + 4);
-  inverse_tokens_ = loss.inverse_tokens;
+  loss_ = read_report<LossReport>(report_values());
+  norm_ = read_report<NormReport>(report_values() + 4);
   if (sink_ == nullptr) return {};
   const TrainSettings& settings = inputs_.settings;
   const std::int64_t step = pending_step_ + 1;
   return sink_->step(
       {.step = step,
-       .loss = loss.mean_loss,
-       .tokens = std::llround(loss.tokens),
+       .loss = loss_.mean_loss,
+       .tokens = std::llround(loss_.tokens),
        .seen_tokens = position_after(step).tokens,
-       .grad_norm = norm.norm,
-       .clip_factor = norm.clip_factor,
-       .loss_scale = static_cast<double>(norm.loss_scale) *
+       .grad_norm = norm_.norm,
+       .clip_factor = norm_.clip_factor,
+       .loss_scale = static_cast<double>(norm_.loss_scale) *
                      static_cast<double>(loss_scale_tokens(program_.config)),
-       .non_finite = norm.non_finite != 0,
+       .non_finite = norm_.non_finite != 0,
        .learning_rate = learning_rate_at(settings.learning_rate, pending_step_, settings.steps),
        .duration = lap(ended)});
 }
@@ -224,6 +232,21 @@ Nanos Trainer::lap(Nanos until) { return until - std::exchange(since_, until); }
 
 // ---- between steps -----------------------------------------------------------------------------
 
+/// Ranks whose class has no report get the step's from the reporting rank. A collective.
+Result<void> Trainer::share_report() {
+  if (programs_.size() == 1) return {};
+  std::array<float, 8> values{};
+  write_report(loss_, values.data());
+  write_report(norm_, values.data() + 4);
+  MFSDP_LET(reports, inputs_.gather->all_gather(rank_, {values.begin(), values.end()},
+                                                [this] { return interpreter_->finish(); }));
+  const std::vector<double>& report = reports.at(static_cast<std::size_t>(reporting_rank_));
+  std::ranges::transform(report, values.begin(), [](double v) { return static_cast<float>(v); });
+  loss_ = read_report<LossReport>(values.data());
+  norm_ = read_report<NormReport>(values.data() + 4);
+  return {};
+}
+
 /// Norms and checks of the last issued step. All ranks call this after the same steps.
 Result<void> Trainer::look_inside() {
   const TrainSettings& settings = inputs_.settings;
@@ -232,12 +255,13 @@ Result<void> Trainer::look_inside() {
       settings.log_param_norms > 0 && is_logged(done, settings.log_param_norms, settings.steps);
   if (!norms && !settings.check_nan) return {};
   MFSDP_TRY(settle());
+  MFSDP_TRY(share_report());
   if (norms) MFSDP_TRY(report_norms());
   return settings.check_nan ? refuse_non_finite() : Result<void>();
 }
 
 Result<void> Trainer::report_norms() {
-  MFSDP_LET(own, squared_norms(*backend_, parameters_, inverse_tokens_));
+  MFSDP_LET(own, squared_norms(*backend_, parameters_, loss_.inverse_tokens));
   MFSDP_LET(shares, inputs_.gather->all_gather(rank_, std::move(own),
                                                [this] { return interpreter_->finish(); }));
   if (sink_ == nullptr) return {};
@@ -261,18 +285,16 @@ Result<void> Trainer::report_norms() {
 /// norm, weights after the update. All values before the first finding were finite.
 Result<void> Trainer::refuse_non_finite() {
   const std::string step = fmt::format("step {}", pending_step_ + 1);
-  const auto loss = read_report<LossReport>(report_values());
-  if (!std::isfinite(loss.mean_loss))
+  if (!std::isfinite(loss_.mean_loss))
     return refuse_first(Finding{.order = 0,
                                 .error = {.where = step + ", loss",
                                           .what = fmt::format("is {}, though all weights were "
                                                               "finite: it arose in the forward "
                                                               "pass",
-                                                              value_text(loss.mean_loss)),
+                                                              value_text(loss_.mean_loss)),
                                           .fault = Fault::environment}});
   // If the scale was too large, the gradient is not at fault: the step was skipped.
-  const bool overflows =
-      loss_scale_ && read_report<NormReport>(report_values() + 4).non_finite != 0;
+  const bool overflows = loss_scale_ && norm_.non_finite != 0;
   if (overflows)
     return refuse_weights(pending_step_ + 1,
                           "though its gradient overflowed, and nothing is "
@@ -291,13 +313,12 @@ Result<void> Trainer::refuse_non_finite() {
                   .fault = Fault::environment}};
   }
   MFSDP_TRY(refuse_first(found));
-  const auto norm = read_report<NormReport>(report_values() + 4);
-  if (norm.non_finite != 0)
+  if (norm_.non_finite != 0)
     return refuse_first(Finding{.order = 0,
                                 .error = {.where = step + ", gradient norm",
                                           .what = fmt::format("is {}, though all gradients are "
                                                               "finite: their squares overflow",
-                                                              value_text(norm.norm)),
+                                                              value_text(norm_.norm)),
                                           .fault = Fault::environment}});
   return refuse_weights(pending_step_ + 1, "after the update, though its gradient was finite");
 }
@@ -314,7 +335,7 @@ Result<void> Trainer::refuse_weights(std::int64_t step, std::string_view when) {
           .fault = Fault::environment}});
 }
 
-/// Rank 0 delivers the step's report before this collective. So if a rank found something, the run
+/// The reporting rank delivers the step's report before this collective. So if a rank found something, the run
 /// ends with all of its steps reported.
 Result<void> Trainer::refuse_first(const std::optional<Finding>& found) {
   constexpr double kNothing = std::numeric_limits<double>::infinity();
@@ -349,7 +370,7 @@ Result<bool> Trainer::has_turn() {
 /// Gives out the logits that the evaluation's microbatch has just written, once in a run.
 Result<void> Trainer::give_logits() {
   const TakeLogits take = std::exchange(inputs_.take_logits, {});
-  if (!take || rank_ != 0) return {};
+  if (!take || rank_ != reporting_rank_) return {};
   MFSDP_TRY(settle());
   MFSDP_LET(logits, find_eval_logits(program_));
   std::vector<std::byte> values(static_cast<std::size_t>(logits.span_bytes()));
@@ -395,7 +416,7 @@ Result<void> Trainer::run() {
   if (outcome || pending_ != Pending::step) return outcome;
   // The run failed in a step after one whose report may have arrived but was not taken.
   static_cast<void>(interpreter_->finish());
-  if (report_has_come() && interpreter_->copied_whole(report_))
+  if (report_ && report_has_come() && interpreter_->copied_whole(*report_))
     static_cast<void>(take_report(backend_->now()));
   return outcome;
 }

@@ -1,6 +1,6 @@
 // A training run on one rank, independent of the backend.
 //
-//   datasets ─┐                      ┌─► sink (rank 0): steps, evaluations, norms of parameters
+//   datasets ─┐                      ┌─► sink: steps, evaluations, norms of parameters
 //   settings ─┼─► Trainer: writes ───┤
 //   program  ─┘   the host's inputs  └─► Interpreter ─► Backend
 //
@@ -20,6 +20,7 @@
 #include "core/runtime/backend.hpp"
 #include "core/runtime/interpreter.hpp"
 #include "core/runtime/step_block.hpp"
+#include "core/runtime/step_report.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/eval_logits.hpp"
 #include "gpu_backend/train/gradient_order.hpp"
@@ -84,7 +85,8 @@ struct SaveReport {
   Nanos duration;
 };
 
-/// Receives the events of the run on rank 0, on its host thread. An error ends the run.
+/// Receives the events of the run on the rank that reads the reports of steps (reporting_rank() of
+/// core/plan/job.hpp), on its host thread. An error ends the run.
 class TrainSink {
  public:
   virtual ~TrainSink() = default;
@@ -110,7 +112,8 @@ struct TrainInputs {
   const StateSource* source = nullptr;  ///< weights and optimizer states; null: `weights`
   StateKeeper* keeper = nullptr;        ///< null: the state is not saved
   bool keeps_start = false;             ///< saves the initial state if no step follows
-  TakeLogits take_logits = {};  ///< on rank 0, for the first microbatch of the first evaluation
+  /// On the reporting rank, for the first microbatch of the first evaluation.
+  TakeLogits take_logits = {};
 };
 
 /// Whether step `step` (from 1) of `steps` is logged: the first, the last and every `every`-th.
@@ -121,12 +124,21 @@ struct TrainInputs {
 class Trainer {
  public:
   /// Allocates, and fills the initial buffers: weights and optimizer states (initial ones, or those
-  /// of the source) and the RoPE table. `sink` is null except on rank 0. Errors: those of
-  /// Interpreter::create; a program without the buffers of a training run.
-  [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(const Program& program,
+  /// of the source) and the RoPE table. `programs` are those of a job, one for each class of ranks;
+  /// the rank runs that of its class, and asks for the groups and ports that the class has. `sink`
+  /// is null except on the reporting rank. Errors: those of Interpreter::create; a job without the
+  /// buffers of a training run.
+  [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(std::span<const Program> programs,
                                                                Backend& backend, std::int64_t rank,
                                                                const TrainInputs& inputs,
                                                                TrainSink* sink);
+  /// All ranks run one program.
+  [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(const Program& program,
+                                                               Backend& backend, std::int64_t rank,
+                                                               const TrainInputs& inputs,
+                                                               TrainSink* sink) {
+    return create(std::span(&program, 1), backend, rank, inputs, sink);
+  }
 
   /// Runs all remaining steps, or those before the stop point. When it returns, with or without an
   /// error, the reports of all ended steps have been delivered. The final state is saved. Errors:
@@ -148,7 +160,8 @@ class Trainer {
     Error error;
   };
 
-  Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs, TrainSink* sink);
+  Trainer(std::span<const Program> programs, std::int64_t rank, const TrainInputs& inputs,
+          TrainSink* sink);
 
   [[nodiscard]] Result<void> prepare(Backend& backend);
   [[nodiscard]] Result<void> run_steps();
@@ -160,6 +173,7 @@ class Trainer {
   [[nodiscard]] float* report_values() const;
   void await_report() const;
   [[nodiscard]] bool report_has_come() const;
+  [[nodiscard]] Result<void> share_report();
   [[nodiscard]] Result<void> look_inside();
   [[nodiscard]] Result<void> report_norms();
   [[nodiscard]] Result<void> refuse_weights(std::int64_t step, std::string_view when);
@@ -178,14 +192,18 @@ class Trainer {
   /// The kind of the report that is being copied to the host.
   enum class Pending { none, step, evaluation };
 
-  const Program& program_;
+  [[nodiscard]] Result<std::optional<BufferId>> find_port(Port port, std::int64_t bytes) const;
+
+  std::span<const Program> programs_;  ///< of the job
+  const Program& program_;             ///< of the rank's class
   std::int64_t rank_;
+  std::int64_t reporting_rank_;
   TrainInputs inputs_;
   TrainSink* sink_;
   Backend* backend_ = nullptr;
-  BufferId tokens_;  ///< the ports of these names
-  BufferId step_block_;
-  BufferId report_;
+  std::optional<BufferId> tokens_;  ///< the ports of these names that the class has
+  std::optional<BufferId> step_block_;
+  std::optional<BufferId> report_;
   std::optional<BufferId> loss_scale_;
   std::vector<ParameterPlaces> parameters_;
   std::vector<GradientWriter> writers_;  ///< of their gradients; empty without check_nan
@@ -198,8 +216,9 @@ class Trainer {
   bool evaluates_ = false;
   Pending pending_ = Pending::none;
   std::int64_t pending_step_ = 0;
-  double inverse_tokens_ = 0;  ///< of the last reported step
-  double eval_loss_ = 0;       ///< sum over tokens
+  LossReport loss_;  ///< of the last reported step
+  NormReport norm_;
+  double eval_loss_ = 0;  ///< sum over tokens
   std::int64_t eval_tokens_ = 0;
   Nanos since_;  ///< when the last report arrived
 

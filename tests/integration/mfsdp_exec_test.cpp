@@ -85,6 +85,41 @@ TEST(MfsdpExec, MemoryIsWhatMfsdpSimPredicts) {
   EXPECT_EQ(measured["memory"]["allocated_bytes"], pools);
 }
 
+/// Losses and norms of steps, as text.
+std::string steps_of(const json& run) {
+  std::string text;
+  for (const json& step : run["steps"])
+    text += step["loss"].dump() + " " + step["grad_norm"].dump() + "\n";
+  return text;
+}
+
+TEST(MfsdpExec, APipelineHasTheLossesOfOneRank) {
+  const test::ScratchFolder folder;
+  const auto db = folder / "runs.sqlite";
+  const std::string pipeline = MFSDP_SOURCE_DIR "/scenarios/pipeline/";
+  const std::string how = "--data synthetic --steps 3 --backend cpu --output json";
+  const test::ToolRun alone = test::run_exec(
+      fmt::format("--model {}model.json --gpus 1 --strategy no_shard --global-batch 4 --seq-len 8 "
+                  "--recompute none --no-save {}",
+                  pipeline, how));
+  ASSERT_EQ(alone.status, 0);
+  const test::ToolRun staged =
+      test::run_exec(fmt::format("--plan {}1f1b_2x4.json --chaos 3 --poison --check-nan --db {} {}",
+                                 pipeline, db.string(), how));
+  ASSERT_EQ(staged.status, 0);
+  EXPECT_EQ(steps_of(json::parse(staged.out)), steps_of(json::parse(alone.out)));
+  const MeasuredRun run = stored(db);
+  EXPECT_EQ(run.status, RunStatus::complete);
+  EXPECT_EQ(run.steps.size(), 3U);
+  EXPECT_TRUE(run.absent.has(ResultFigure::plan));  // nothing predicts it yet
+
+  const test::ToolRun dry =
+      test::run_exec(fmt::format("--plan {}1f1b_2x4.json --dry-run --no-save 2>&1", pipeline));
+  EXPECT_EQ(dry.status, 2);
+  EXPECT_EQ(dry.out,
+            "mfsdp-exec: --dry-run: predicts a step, which is not possible for pipelines yet\n");
+}
+
 /// A run that is interrupted when the first line of a step has come, stored in `db`.
 test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::path& db) {
   const std::string out = db.string() + ".out";

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "core/runtime/interpreter.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
@@ -39,11 +40,10 @@ inline void shrink_gemm_workspace(Program& program, std::int64_t kept) {
   for (Pool& pool : program.pools)
     if (pool.id == workspace->pool) pool.height = pool.height - cut;
   for (Plan& plan : program.plans)
-    for (Segment& segment : plan.segments)
-      for (Op& op : segment.ops)
-        if (auto* kernel = std::get_if<Kernel>(&op.body))
-          for (Operand& operand : kernel->operands)
-            if (operand.buffer == workspace->id) operand.shape = {kept};
+    for (Op& op : ops_of(plan))
+      if (auto* kernel = std::get_if<Kernel>(&op.body))
+        for (Operand& operand : kernel->operands)
+          if (operand.buffer == workspace->id) operand.shape = {kept};
 }
 
 /// For machines whose kernels hash: they need none of the 32 MiB, which take long to poison and to

@@ -1,4 +1,4 @@
-// The smallest plan of several classes of ranks that is shipped.
+// Plans of several classes of ranks that are shipped.
 #pragma once
 
 #include <stdexcept>
@@ -11,9 +11,9 @@
 
 namespace mfsdp::test {
 
-/// 1F1B of two stages and four microbatches.
-inline Job pipeline() {
-  const std::string path = (kScenarios / "pipeline" / "1f1b_2x4.json").string();
+/// By default 1F1B of two stages and four microbatches.
+inline Job pipeline(const std::string& file = "1f1b_2x4.json") {
+  const std::string path = (kScenarios / "pipeline" / file).string();
   auto read = job_from_json(mfsdp::read_file(path, "a plan", std::size_t{1} << 26).value(), path);
   if (!read) throw std::runtime_error(read.error().message());
   return *std::move(read);

@@ -39,35 +39,41 @@ std::uint64_t bits_of(double value) { return std::bit_cast<std::uint64_t>(value)
 
 /// Lowers each pool's height to the end of its highest buffer: the rest is unused and may exceed
 /// the available memory.
-Program fitted(Program program) {
-  for (Pool& pool : program.pools) {
-    Bytes reached{};
-    for (const Buffer& buffer : program.buffers)
-      if (buffer.pool == pool.id) reached = std::max(reached, buffer.offset + buffer.size);
-    pool.height = std::min(pool.height, reached);
-  }
-  return program;
+Job fitted(Job job) {
+  for (Program& program : job.programs)
+    for (Pool& pool : program.pools) {
+      Bytes reached{};
+      for (const Buffer& buffer : program.buffers) {
+        if (buffer.pool != pool.id) continue;
+        const std::int64_t others = buffer.instances.value_or(1) - 1;
+        reached = std::max(reached, buffer.offset + buffer.size +
+                                        Bytes(others * instance_pitch(buffer, pool).value));
+      }
+      pool.height = std::min(pool.height, reached);
+    }
+  return job;
 }
 
-/// Rejects programs that mfsdp-exec rejects, and those too large for a run of milliseconds.
-Result<void> check_program(const Program& program) {
-  if (is_pipelined(program)) return fail("plan", "expected one microbatch in flight");
-  if (const auto valid = validate(program.config); !valid)
-    return fail("config", valid.error().message());
-  const std::int64_t ranks = program.config.mesh.world_size();
+/// Rejects jobs that mfsdp-exec rejects, and those too large for a run of milliseconds.
+Result<void> check_job(const Job& job) {
+  const PlanConfig& config = job.programs.front().config;
+  if (const auto valid = validate(config); !valid) return fail("config", valid.error().message());
+  const std::int64_t ranks = config.mesh.world_size();
   if (ranks > kMostRanks)
     return fail("mesh", fmt::format("expected at most {} ranks, got {}", kMostRanks, ranks));
-  std::int64_t left = kMostPoolBytes / ranks;
-  for (const Pool& pool : program.pools) {
-    if (pool.height.value > left)
-      return fail("pools", fmt::format("expected at most {} bytes", kMostPoolBytes));
-    left -= pool.height.value;
+  for (const Program& program : job.programs) {
+    std::int64_t left = kMostPoolBytes / ranks;
+    for (const Pool& pool : program.pools) {
+      if (pool.height.value > left)
+        return fail("pools", fmt::format("expected at most {} bytes", kMostPoolBytes));
+      left -= pool.height.value;
+    }
   }
   return {};
 }
 
-/// Collects the ranks' results and rank 0's reports. Other ranks may end before rank 0 reports the
-/// last evaluation.
+/// Collects the ranks' results and the reports. Other ranks may end before the reporting one reports
+/// the last evaluation.
 class Collected final : public TrainSink {
  public:
   Result<void> step(const StepReport& report) override {
@@ -126,12 +132,15 @@ class Collected final : public TrainSink {
   RunBits bits_;
 };
 
-/// One run of a program.
+/// One run of a job.
 class Run {
  public:
-  Run(const Program& program, const RunBitsSettings& settings)
-      : program_(program), deadline_(settings.deadline) {
-    const PlanConfig& config = program.config;
+  Run(const Job& job, const RunBitsSettings& settings)
+      : job_(job),
+        program_(job.programs.front()),
+        evaluates_(program_.find_plan("eval") != nullptr),
+        deadline_(settings.deadline) {
+    const PlanConfig& config = program_.config;
     const DatasetSettings form{.vocab = config.model.vocab, .seq_len = config.seq_len};
     data_ = synthetic_dataset(kDataSeed, form);
     eval_data_ = synthetic_dataset(kEvalSeed, form);
@@ -163,11 +172,12 @@ class Run {
     settings.deadline = deadline_;
     settings.chaos = chaos_;
     settings.poison = poison_;
-    Machine machine(program_, settings);
+    Machine machine(job_.programs, settings);
     SharedHostGather gather(program_.config.mesh.world_size(), [&](std::int64_t rank, bool waits) {
       machine.host_waits(rank, waits);
     });
-    TrainInputs inputs{.settings = training_, .data = data_.get(), .eval_data = eval_data_.get()};
+    TrainInputs inputs{.settings = training_, .data = data_.get()};
+    if (evaluates_) inputs.eval_data = eval_data_.get();
     inputs.gather = &gather;
     if (saver_) inputs.keeper = &*saver_;
     if (saved_ != nullptr) {
@@ -175,9 +185,10 @@ class Run {
       inputs.start = saved_->manifest().position;
     }
     Collected collected;
+    const std::int64_t reporting = reporting_rank(job_.programs);
     const auto train = [&](std::int64_t rank, Backend& backend) -> Result<void> {
-      MFSDP_LET(trainer,
-                Trainer::create(program_, backend, rank, inputs, rank == 0 ? &collected : nullptr));
+      MFSDP_LET(trainer, Trainer::create(job_.programs, backend, rank, inputs,
+                                         rank == reporting ? &collected : nullptr));
       MFSDP_TRY(trainer->run());
       MFSDP_TRY(collected.state(backend, rank, program_.config, trainer->parameters()));
       if (exported_ == nullptr) return {};
@@ -195,11 +206,13 @@ class Run {
             .optimizer = training_.optimizer,
             .seed = training_.seed,
             .data = {.description = "synthetic", .samples = data_->samples(), .fingerprint = 0},
-            .plan_hash = plan_hash(program_),
+            .plan_hash = plan_hash(job_),
             .run_id = std::string(32, '0')};
   }
 
-  const Program& program_;
+  const Job& job_;
+  const Program& program_;  ///< with the configuration and groups of all
+  bool evaluates_;
   std::chrono::milliseconds deadline_;
   std::unique_ptr<Dataset> data_;
   std::unique_ptr<Dataset> eval_data_;
@@ -244,12 +257,13 @@ class OwnFolder {
 };
 
 /// Saves, exports, and resumes from the first save.
-Result<RunBits> saved_bits(const Program& program, const RunBitsSettings& settings) {
+Result<RunBits> saved_bits(const Job& job, const RunBitsSettings& settings) {
+  const Program& program = job.programs.front();
   const OwnFolder folder(settings.folder);
   const fs::path saves = folder.path() / "saves";
   const fs::path exported_to = folder.path() / "export";
   MFSDP_LET(exported, HfExport::prepare(program, exported_to));
-  Run first(program, settings);
+  Run first(job, settings);
   first.save_to(saves);
   first.export_to(exported);
   MFSDP_LET(straight, first.bits());
@@ -258,7 +272,7 @@ Result<RunBits> saved_bits(const Program& program, const RunBitsSettings& settin
   MFSDP_TRY(add_files(bits, exported_to));
   MFSDP_LET(saved, SavedState::open(saves / step_folder_name(kEvalEvery)));
   MFSDP_TRY(saved.check(expected_state(program)));
-  Run second(program, settings);
+  Run second(job, settings);
   second.resume(saved);
   MFSDP_LET(resumed, second.bits());
   add_all(bits, "resumed: ", resumed);
@@ -267,23 +281,23 @@ Result<RunBits> saved_bits(const Program& program, const RunBitsSettings& settin
 
 }  // namespace
 
-Result<RunBits> plain_run_bits(const Program& written, const RunBitsSettings& settings) {
-  const Program program = fitted(written);
-  MFSDP_TRY(check_program(program));
-  return Run(program, settings).bits();
+Result<RunBits> plain_run_bits(Job written, const RunBitsSettings& settings) {
+  const Job job = fitted(std::move(written));
+  MFSDP_TRY(check_job(job));
+  return Run(job, settings).bits();
 }
 
-Result<RunBits> shaken_run_bits(const Program& written, const RunBitsSettings& settings) {
-  const Program program = fitted(written);
-  MFSDP_TRY(check_program(program));
+Result<RunBits> shaken_run_bits(Job written, const RunBitsSettings& settings) {
+  const Job job = fitted(std::move(written));
+  MFSDP_TRY(check_job(job));
   std::vector<std::future<Result<RunBits>>> runs;
   for (std::uint64_t seed = 0; seed < kShakenRuns; ++seed)
-    runs.push_back(std::async(std::launch::async, [&program, &settings, seed] {
-      Run run(program, settings);
+    runs.push_back(std::async(std::launch::async, [&job, &settings, seed] {
+      Run run(job, settings);
       run.shake(seed);
       return run.bits();
     }));
-  auto saved = saved_bits(program, settings);
+  auto saved = saved_bits(job, settings);
   std::vector<Result<RunBits>> outcomes;
   for (auto& run : runs) outcomes.push_back(run.get());
   MFSDP_TRY(saved);

@@ -201,7 +201,7 @@ Result<cuda::CudaSettings> CudaRun::settings() {
   settings.poison = options.poison;
   settings.delays = delays;
   if (options.fault) {
-    MFSDP_LET(fault, fault_of(*options.fault, inputs_.program));
+    MFSDP_LET(fault, fault_of(*options.fault, {&inputs_.program, 1}));
     settings.fault = fault;
   }
   return settings;
@@ -284,7 +284,7 @@ Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
       by_rank.push_back(std::move(figures.launches));
     }
     by_rank.front() = std::move(launches);
-    measured_.step = slowest_step(inputs_.program, *inputs_.program.find_plan(kTrainPlan), by_rank);
+    measured_.step = slowest_step({&inputs_.program, 1}, by_rank);
     measured_.launches = kept_launches(by_rank);
   }
   return rendezvous_->barrier([this] { return alive(); });

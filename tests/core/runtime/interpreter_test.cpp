@@ -164,6 +164,104 @@ TEST(Interpreter, TheHostWaitsForCopiesOfPortsAlone) {
   EXPECT_THAT(diary.lines, ElementsAre("synchronise", "0 copy back", "1 copy back"));
 }
 
+/// Names of ops and where their first operands lie in a buffer, bytes from its first instance.
+class Places final : public test::IdleBackend {
+ public:
+  Result<void> issue(const BoundOp& op, std::int64_t /*step*/) override {
+    lines.push_back(fmt::format("{} {}", op.op->name, op.operands[0].data - first));
+    return {};
+  }
+
+  const std::byte* first = nullptr;
+  std::vector<std::string> lines;
+};
+
+/// Three microbatches, each of which has its activation until its backward.
+TEST(Interpreter, OpsUseTheInstancesOfTheirMicrobatch) {
+  Program program = test::tiny_program();
+  program.buffers[2].instances = 3;  // of 256 bytes
+  Kernel kernel;
+  kernel.kind = KernelKind::cast;
+  kernel.operands = {test::tiny_operand("input", Access::read_write, BufferId(2), 128)};
+  const auto named = [&](std::size_t id, const char* name, std::int64_t lag) {
+    Op made = op(id, name, kernel);
+    made.lag = lag;
+    return made;
+  };
+  const auto segment = [](std::int64_t repeat, std::int64_t microbatches, std::vector<Op> ops) {
+    Segment made;
+    made.repeat = repeat;
+    made.microbatches = microbatches;
+    made.ops = std::move(ops);
+    return made;
+  };
+  program.plans = {{.name = "train",
+                    .segments = {segment(1, 1, {named(0, "forward", 0)}),
+                                 segment(2, 1, {named(1, "forward", 0), named(2, "backward", 1)}),
+                                 segment(1, 0, {named(3, "backward", 0)})}}};
+  Places places;
+  auto interpreter = Interpreter::create(program, places, 0).value();
+  places.first = interpreter->buffer_bytes(BufferId(2)).data();
+  ASSERT_TRUE(interpreter->run("train", 2));
+  const std::vector<std::string> step{"forward 0",   "forward 256",  "backward 0",
+                                      "forward 512", "backward 256", "backward 512"};
+  std::vector<std::string> steps = step;
+  steps.insert(steps.end(), step.begin(), step.end());  // counts restart
+  EXPECT_EQ(places.lines, steps);
+}
+
+/// Three forwards, then three backwards: each takes the oldest microbatch that is left.
+TEST(Interpreter, CallsOfPassesHaveTheirLags) {
+  Program program = test::tiny_program();
+  program.buffers[2].instances = 3;  // of 256 bytes
+  Kernel kernel;
+  kernel.kind = KernelKind::cast;
+  kernel.operands = {test::tiny_operand("input", Access::read_write, BufferId(2), 128)};
+  Segment forwards;
+  forwards.repeat = 3;
+  forwards.microbatches = 1;
+  forwards.calls = {{.pass = PassId(0)}};
+  Segment backwards;
+  backwards.repeat = 3;
+  backwards.calls = {{.pass = PassId(1), .lag = 2, .lag_step = -1}};
+  program.plans = {
+      {.name = "train",
+       .segments = {forwards, backwards},
+       .passes = {{.id = PassId(0), .name = "f", .ops = {op(0, "forward", kernel)}},
+                  {.id = PassId(1), .name = "b", .ops = {op(1, "backward", kernel)}}}}};
+  Places places;
+  auto interpreter = Interpreter::create(program, places, 0).value();
+  places.first = interpreter->buffer_bytes(BufferId(2)).data();
+  ASSERT_TRUE(interpreter->run("train"));
+  EXPECT_THAT(places.lines, ElementsAre("forward 0", "forward 256", "forward 512", "backward 0",
+                                        "backward 256", "backward 512"));
+}
+
+/// An event of two instances in a segment of two microbatches: each wait is for the record of two
+/// runs before, in the last step.
+TEST(Interpreter, WaitsForTheRecordOfItsTurn) {
+  Program program = looping_program();
+  program.events[0].instances = 2;
+  Segment& segment = program.plans[0].segments[0];
+  segment.repeat = 2;
+  segment.microbatches = 1;
+  std::get<Wait>(segment.ops[0].body).bindings = {{OpId(2), 2}};
+  Diary diary;
+  auto interpreter = Interpreter::create(program, diary, 0).value();
+  ASSERT_TRUE(interpreter->run("train", 2));
+  EXPECT_THAT(diary.lines, ElementsAre("synchronise", "0 kernel work", "0 record 1",
+                                       "0 kernel work", "0 record 1", "1 wait 1", "1 kernel work",
+                                       "1 record 2", "1 wait 1", "1 kernel work", "1 record 2"));
+
+  std::get<Wait>(segment.ops[0].body).bindings = {{OpId(2), 1}, {OpId(2), 3}};
+  auto wrong = Interpreter::create(program, diary, 0).value();
+  const auto outcome = wrong->run("train", 2);
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().message(),
+            "op 0 (before): its event's latest record is op 2 at distance 2, to which the plan "
+            "does not bind it");
+}
+
 TEST(PlanBinder, OperandsLieWhereTheRanksIndicesSay) {
   Program program = test::tiny_program();
   program.config.mesh = data_parallel_mesh(2, 3);
@@ -183,7 +281,7 @@ TEST(PlanBinder, OperandsLieWhereTheRanksIndicesSay) {
   std::vector<std::byte> first(1024), second(1024);
   PlanBinder binder(program, {first.data(), second.data()}, 5);  // outer 1, shard 2
   const BoundPlan bound = binder.bind(program.plans[0]).value();
-  const OperandView& view = bound.segments[0].ops[0].operands[0];
+  const OperandView& view = bound.lists[0].ops[0].operands[0];
   // Buffer 1 begins at byte 256 of the first pool.
   EXPECT_EQ(view.data, first.data() + 256 + 8 + 2 * 4 + 1 * 32);
   EXPECT_THAT(view.strides, ElementsAre(3, 1));

@@ -49,8 +49,8 @@ TEST(Workspace, IsTakenFromThePlan) {
       {KernelKind::cross_entropy, kGemmWorkspaceBytes},
       {KernelKind::norm_partial, kSumWorkspaceBytes}};
   std::map<KernelKind, int> seen;
-  for (const BoundSegment& segment : plan.segments)
-    for (const BoundOp& op : segment.ops) {
+  for (const BoundList& list : plan.lists)
+    for (const BoundOp& op : list.ops) {
       const auto* kernel = std::get_if<Kernel>(&op.op->body);
       if (kernel == nullptr || !expected.contains(kernel->kind)) continue;
       KernelCall call{.kernel = kernel, .operands = op.operands};

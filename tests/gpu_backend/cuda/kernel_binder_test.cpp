@@ -44,8 +44,8 @@ std::set<KernelKind> bind_all(const Program& program) {
   std::set<KernelKind> kinds;
   for (const Plan& plan : program.plans) {
     const BoundPlan bound = plans.bind(plan).value();
-    for (const BoundSegment& segment : bound.segments)
-      for (const BoundOp& op : segment.ops) {
+    for (const BoundList& list : bound.lists)
+      for (const BoundOp& op : list.ops) {
         const auto* kernel = std::get_if<Kernel>(&op.op->body);
         if (kernel == nullptr) continue;
         kinds.insert(kernel->kind);
@@ -117,7 +117,7 @@ TEST(KernelBinder, WhatAKernelCannotTakeIsAnError) {
   PlanBinder plans(program, PoolBases(program.pools.size(), nullptr), 0);
   const BoundPlan bound = plans.bind(program.plans.front()).value();
   KernelBinder binder({.program = &program, .optimizer = {}}, {});
-  for (const BoundOp& op : bound.segments.front().ops) {
+  for (const BoundOp& op : bound.lists.front().ops) {
     const auto* kernel = std::get_if<Kernel>(&op.op->body);
     if (kernel == nullptr || kernel->kind != KernelKind::swiglu_forward) continue;
     const auto launch = binder.bind(

@@ -27,7 +27,7 @@ TEST(OpTimer, APlanOfVeryManyOpsIsNotTimed) {
   BoundPlan bound = PlanBinder(program, PoolBases(program.pools.size(), nullptr), 0)
                         .bind(program.plans.front())
                         .value();
-  bound.segments.front().repeat = 75'001;  // two ops take time, in each of two steps
+  bound.lists.front().runs = 75'001;  // two ops take time, in each of two steps
   OpTimer timer({.plan = "train", .from = 0, .count = 2});
   std::vector<std::string> notes;
   ASSERT_TRUE(timer.make_room(bound, notes));

@@ -25,7 +25,7 @@ class PreparedPlansTest : public testing::Test {
   }
 
   const BoundOp& op(std::size_t segment, std::string_view name, OpKind kind) const {
-    for (const BoundOp& op : bound_.segments[segment].ops)
+    for (const BoundOp& op : bound_.lists[segment].ops)
       if (op.op->name == name && op.op->kind() == kind) return op;
     throw std::logic_error("no such op");
   }
@@ -45,13 +45,13 @@ TEST_F(PreparedPlansTest, FindsEveryOpWithItsNumber) {
   PreparedPlans prepared;
   ASSERT_TRUE(prepared.add(bound_, true, bind_kernels));
   std::int64_t number = 0;
-  for (const BoundSegment& segment : bound_.segments)
-    for (const BoundOp& op : segment.ops) {
+  for (const BoundList& list : bound_.lists)
+    for (const BoundOp& op : list.ops) {
       const auto place = prepared.find(op);
       ASSERT_TRUE(place) << op.op->name;
       EXPECT_EQ(place->number(), number++);
-      EXPECT_EQ(place->segment->plan_ops, 20);
-      EXPECT_TRUE(place->segment->timed);
+      EXPECT_EQ(place->list->plan_ops, 20);
+      EXPECT_TRUE(place->list->timed);
       EXPECT_EQ(bool(place->op().launch), op.op->kind() == OpKind::kernel) << op.op->name;
     }
   EXPECT_EQ(number, 20);
@@ -60,7 +60,7 @@ TEST_F(PreparedPlansTest, FindsEveryOpWithItsNumber) {
 TEST_F(PreparedPlansTest, HasNoPlaceForAnOpOfAnotherPlan) {
   PreparedPlans prepared;
   ASSERT_TRUE(prepared.add(bound_, false, bind_kernels));
-  const BoundOp copy = bound_.segments.front().ops.front();
+  const BoundOp copy = bound_.lists.front().ops.front();
   EXPECT_FALSE(prepared.find(copy));
 }
 

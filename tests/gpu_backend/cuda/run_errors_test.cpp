@@ -15,7 +15,7 @@ class RunErrorsTest : public testing::Test {
   const BoundPlan bound_ = PlanBinder(program_, PoolBases(program_.pools.size(), nullptr), 1)
                                .bind(program_.plans.front())
                                .value();
-  const std::vector<BoundOp>& ops_ = bound_.segments.front().ops;
+  const std::vector<BoundOp>& ops_ = bound_.lists.front().ops;
 };
 
 TEST_F(RunErrorsTest, AFailureNamesRankOpStepAndShape) {

@@ -90,7 +90,7 @@ TEST_F(MeasureStep, OfOneIsAllOfIt) {
 TEST_F(MeasureStep, OfTheRankWhoseKernelsTakeLongest) {
   const std::vector<std::vector<OpLaunch>> by_rank{
       steps(3, 0), steps(3, 1, kOp + 2), {}, steps(3, 3, kOp + 1)};
-  const MeasuredStep step = slowest_step(program_, plan_, by_rank);
+  const MeasuredStep step = slowest_step({&program_, 1}, by_rank);
   EXPECT_EQ(step.rank, 1);
   EXPECT_EQ(step.time.compute, Nanos(kOps * (kOp + 2)));
 }

@@ -10,12 +10,14 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/model/hf_config.hpp"
+#include "core/plan/job.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
 #include "gpu_backend/train/held_values.hpp"
@@ -158,10 +160,10 @@ struct Twist {
   std::function<void(std::int64_t, Trainer&)> before = [](std::int64_t, Trainer&) {};
 };
 
-/// Trains `steps` steps at a learning rate that shows in few of them.
-inline Told train(const Program& program, std::int64_t steps, const Dataset& data,
+/// Trains `steps` steps of a job at a learning rate that shows in few of them.
+inline Told train(std::span<const Program> programs, std::int64_t steps, const Dataset& data,
                   const Twist& twist = {}) {
-  const PlanConfig& config = program.config;
+  const PlanConfig& config = programs.front().config;
   std::optional<Machine> machine;
   SharedHostGather gather(config.mesh.world_size(),
                           [&](std::int64_t rank, bool waits) { machine->host_waits(rank, waits); });
@@ -171,11 +173,12 @@ inline Told train(const Program& program, std::int64_t steps, const Dataset& dat
   inputs.settings.seed = 7;
   twist.inputs(inputs);
 
-  const KernelSettings kernels{.program = &program, .optimizer = inputs.settings.optimizer};
+  const KernelSettings kernels{.program = &programs.front(),
+                               .optimizer = inputs.settings.optimizer};
   MachineSettings settings;
   settings.kernel = [&](const KernelCall& call) { return run_kernel(call, kernels); };
   twist.machine(settings);
-  machine.emplace(program, settings);
+  machine.emplace(programs, settings);
 
   Told told;
   told.steps_done.resize(static_cast<std::size_t>(config.mesh.world_size()));
@@ -183,8 +186,8 @@ inline Told train(const Program& program, std::int64_t steps, const Dataset& dat
   std::mutex putting;
   told.end = machine->run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     const std::unique_ptr<Backend> between = twist.backend(backend);
-    MFSDP_LET(trainer, Trainer::create(program, between ? *between : backend, rank, inputs,
-                                       rank == 0 ? &listener : nullptr));
+    MFSDP_LET(trainer, Trainer::create(programs, between ? *between : backend, rank, inputs,
+                                       rank == reporting_rank(programs) ? &listener : nullptr));
     twist.before(rank, *trainer);
     MFSDP_TRY(trainer->run());
     const std::scoped_lock lock(putting);
@@ -192,11 +195,19 @@ inline Told train(const Program& program, std::int64_t steps, const Dataset& dat
     put_all(told, *trainer, backend);
     return {};
   });
-  std::vector<Bytes> heights;
-  for (const Pool& pool : program.pools) heights.push_back(pool.height);
-  for (std::int64_t rank = 0; rank < config.mesh.world_size(); ++rank)
-    told.allocated_as_planned = told.allocated_as_planned && machine->allocated(rank) == heights;
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  for (std::size_t rank = 0; rank < classes.size(); ++rank) {
+    std::vector<Bytes> heights;
+    for (const Pool& pool : programs[classes[rank]].pools) heights.push_back(pool.height);
+    told.allocated_as_planned =
+        told.allocated_as_planned && machine->allocated(static_cast<std::int64_t>(rank)) == heights;
+  }
   return told;
+}
+
+inline Told train(const Program& program, std::int64_t steps, const Dataset& data,
+                  const Twist& twist = {}) {
+  return train(std::span(&program, 1), steps, data, twist);
 }
 
 inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& data,

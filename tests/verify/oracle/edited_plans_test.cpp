@@ -84,7 +84,8 @@ RC_GTEST_PROP(EditedPlans, AreRunAndPredictedWhereTheProofsLetThemPass, ()) {
   RC_ASSERT(built.has_value());
   const test::ScratchFolder folder;
   const auto run = [&](const Program& program) {
-    return plain_run_bits(program, {.deadline = patience_for(program), .folder = folder.path()});
+    return plain_run_bits(program,
+                          {.deadline = patience_for({&program, 1}), .folder = folder.path()});
   };
   std::optional<RunBits> expected;
   for (int i = 0; i < test::cases(3); ++i) {

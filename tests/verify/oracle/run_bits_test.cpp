@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tests/support/pipeline.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/verify/mutation/llama_run.hpp"
 
@@ -69,6 +70,23 @@ TEST_F(RunBitsTest, LargePlansAreRefused) {
   const auto bits = plain_run_bits(program_, settings_);
   ASSERT_FALSE(bits);
   EXPECT_THAT(bits.error().message(), HasSubstr("pools: expected at most"));
+}
+
+/// Also when it is saved, exported and resumed, which takes parts of each stage.
+TEST_F(RunBitsTest, OfAPipelineAreThoseOfOneRank) {
+  const Job job = test::pipeline();
+  PlanConfig config = job.programs.front().config;
+  config.mesh = {};
+  const auto alone = shaken_run_bits(test::built(config), settings_);
+  ASSERT_TRUE(alone) << alone.error().message();
+  const auto staged = shaken_run_bits(job, settings_);
+  ASSERT_TRUE(staged) << staged.error().message();
+  EXPECT_THAT(*staged, Contains(Key("export, model.safetensors")));
+  EXPECT_THAT(*staged, Contains(Key("resumed: step 3, loss")));
+  for (const auto& [name, bits] : *staged) {
+    if (name.find(" on rank ") != std::string::npos) continue;
+    EXPECT_EQ(alone->at(name), bits) << name;
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 
+#include "core/plan/job.hpp"
 #include "verify/cpu/machine/rank.hpp"
 
 namespace mfsdp {
@@ -56,11 +57,13 @@ void watch(const std::stop_token& stop, MachineShare& share,
 
 }  // namespace
 
-Machine::Machine(const Program& program, MachineSettings settings)
-    : share_(new MachineShare{.program = program, .settings = std::move(settings)}) {
-  share_->meetings = make_meetings(program, share_->run);
-  for (std::int64_t rank = 0; rank < program.config.mesh.world_size(); ++rank)
-    ranks_.push_back(std::make_unique<CpuRank>(*share_, rank));
+Machine::Machine(std::span<const Program> programs, MachineSettings settings)
+    : share_(new MachineShare{.settings = std::move(settings)}) {
+  share_->meetings = make_meetings(programs.front(), share_->run);  // communicators are shared
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  for (std::size_t rank = 0; rank < classes.size(); ++rank)
+    ranks_.push_back(std::make_unique<CpuRank>(*share_, programs[classes[rank]],
+                                               static_cast<std::int64_t>(rank)));
 }
 
 Machine::~Machine() = default;

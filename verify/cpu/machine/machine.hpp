@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -25,9 +27,12 @@ struct MachineShare;
 
 class Machine {
  public:
-  /// Starts a thread for every stream of every rank of the program's mesh. The program must outlive
-  /// the machine.
-  Machine(const Program& program, MachineSettings settings);
+  /// Starts a thread for every stream of every rank of the mesh. `programs` are those of a job, one
+  /// for each class of ranks; they must outlive the machine.
+  Machine(std::span<const Program> programs, MachineSettings settings);
+  /// All ranks run one program.
+  Machine(const Program& program, MachineSettings settings)
+      : Machine(std::span(&program, 1), std::move(settings)) {}
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;

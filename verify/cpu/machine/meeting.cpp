@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "verify/cpu/machine/run_collective.hpp"
@@ -90,6 +91,7 @@ MeetingPlaces make_meetings(const Program& program, RunState& run) {
   const Mesh& mesh = program.config.mesh;
   MeetingPlaces meetings;
   for (const Communicator& communicator : program.communicators) {
+    meetings.transfers.push_back(std::make_unique<Transfers>(run, communicator.purpose));
     const Membership membership(communicator.axes, mesh);
     std::vector<Meeting*>& by_rank =
         meetings.of.emplace_back(static_cast<std::size_t>(mesh.world_size()));

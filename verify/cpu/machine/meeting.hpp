@@ -1,7 +1,6 @@
 // Joins the members of one communicator for each of its collectives.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,16 +10,11 @@
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
 #include "core/runtime/bound_plan.hpp"
+#include "verify/cpu/machine/meeting_times.hpp"
 #include "verify/cpu/machine/run_state.hpp"
+#include "verify/cpu/machine/transfers.hpp"
 
 namespace mfsdp {
-
-/// A member's times of a collective. It begins when the member has joined and the previous
-/// collective has ended; it ends when all members are done.
-struct MeetingTimes {
-  std::chrono::steady_clock::time_point begin;
-  std::chrono::steady_clock::time_point end;
-};
 
 /// As in NCCL, a rank's collectives on a communicator run in the order in which its host issued
 /// them, on any stream. The n-th ones of all members belong together.
@@ -60,7 +54,8 @@ class Meeting {
 /// The meetings of a program's communicators.
 struct MeetingPlaces {
   std::vector<std::unique_ptr<Meeting>> all;
-  std::vector<std::vector<Meeting*>> of;  ///< by communicator's position, then rank
+  std::vector<std::vector<Meeting*>> of;              ///< by communicator's position, then rank
+  std::vector<std::unique_ptr<Transfers>> transfers;  ///< by communicator's position
 };
 
 [[nodiscard]] MeetingPlaces make_meetings(const Program& program, RunState& run);

@@ -14,6 +14,12 @@
 namespace mfsdp {
 namespace {
 
+/// Whether it is a send or a recv.
+bool is_transfer(const Op& op) {
+  const auto* collective = std::get_if<Collective>(&op.body);
+  return collective != nullptr && is_point_to_point(collective->kind);
+}
+
 constexpr int kPoison = 0xff;  ///< as a byte of every element: a NaN in bf16, fp16 and fp32
 
 std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -32,18 +38,19 @@ Result<void> copy(const OperandView& from, const OperandView& to) {
 
 }  // namespace
 
-CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
+CpuRank::CpuRank(MachineShare& share, const Program& program, std::int64_t rank)
     : share_(share),
+      program_(program),
       rank_(rank),
       host_waits_(share.run),
-      tickets_(share.program.communicators.size(), 0) {
-  for (std::size_t i = 0; i < share.program.events.size(); ++i) {
-    events_.push_back(std::make_unique<Event>());
+      tickets_(program.communicators.size(), 0) {
+  for (const std::size_t event : event_list(program)) {
+    events_.push_back(std::make_unique<Event>(program.events[event].name));
     share.run.add(events_.back()->gate);
   }
-  for (std::size_t i = 0; i < share.program.streams.size(); ++i) {
-    streams_.push_back(std::make_unique<Stream>(
-        Chaos(share.settings.chaos, rank, i, share.program.streams.size())));
+  for (std::size_t i = 0; i < program.streams.size(); ++i) {
+    streams_.push_back(
+        std::make_unique<Stream>(Chaos(share.settings.chaos, rank, i, program.streams.size())));
     share.run.add(streams_.back()->gate);
   }
   make_room_for_timings();
@@ -59,21 +66,23 @@ CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
 /// Avoids allocations within a step: old timings are removed before a step's first op is added.
 void CpuRank::make_room_for_timings() {
   constexpr Int128 kMost = 1 << 16;  ///< per stream; more space is allocated when needed
-  const Plan* plan = share_.program.find_plan(share_.settings.timed_plan);
+  const Plan* plan = program_.find_plan(share_.settings.timed_plan);
   if (plan == nullptr || share_.settings.timed_steps == 0) return;
-  for (const Segment& segment : plan->segments) timed_ops_.emplace_back(segment.ops);
+  for (std::size_t l = 0; l < count_op_lists(*plan); ++l)
+    timed_ops_.emplace_back(op_list(*plan, l));
   const auto make_room = [&](std::vector<Timed>& timings, auto belongs) {
     Int128 ops = 0;
-    for (const Segment& segment : plan->segments)
-      ops += Int128{std::ranges::count_if(segment.ops, belongs)} * segment.repeat;
+    for (std::size_t s = 0; s < plan->segments.size(); ++s)
+      for_each_op_of_run(*plan, s, [&](const Op& op) {
+        if (belongs(op)) ops += plan->segments[s].repeat;
+      });
     timings.reserve(static_cast<std::size_t>(std::min(ops * share_.settings.timed_steps, kMost)));
   };
   const auto on_host = [](const Op& op) { return op.kind() == OpKind::host_wait; };
   make_room(host_timings_, on_host);
   for (std::size_t s = 0; s < streams_.size(); ++s)
-    make_room(streams_[s]->timings, [&](const Op& op) {
-      return op.stream == share_.program.streams[s].id && !on_host(op);
-    });
+    make_room(streams_[s]->timings,
+              [&](const Op& op) { return op.stream == program_.streams[s].id && !on_host(op); });
 }
 
 void CpuRank::end_streams() {
@@ -152,9 +161,11 @@ Result<void> CpuRank::push(std::size_t stream, Item item) {
 
 Result<void> CpuRank::issue(const BoundOp& op, std::int64_t step) {
   // The order in which the host issues collectives is their order on the communicator.
-  const bool meets = op.op->kind() == OpKind::collective;
-  return push(op.stream,
-              {.op = &op, .step = step, .number = meets ? tickets_[op.communicator]++ : 0});
+  std::int64_t number = 0;
+  if (const auto* collective = std::get_if<Collective>(&op.op->body))
+    number = is_transfer(*op.op) ? transfers_issued_[{op.communicator, op.peer, collective->kind}]++
+                                 : tickets_[op.communicator]++;
+  return push(op.stream, {.op = &op, .step = step, .number = number});
 }
 
 Result<void> CpuRank::record(const BoundOp& op, std::int64_t step, std::int64_t number) {
@@ -286,14 +297,14 @@ Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
   if (fault && fault->rank == rank_ && fault->op == item.op->op->id && fault->step == item.step)
     return run_faulty(stream, item, fault->kind);
   OpTiming timing;
-  if (!item.timed) return run_body(item, timing);
+  if (!item.timed || is_transfer(*item.op->op)) return run_body(stream, item, timing);
   const OpKind kind = item.op->op->kind();
   const bool works = kind == OpKind::kernel || kind == OpKind::copy;
   timing.begin = works ? now() : std::max(stream.ended, item.timed->at);
-  auto outcome = run_body(item, timing);
+  auto outcome = run_body(stream, item, timing);
   if (works || kind == OpKind::wait) timing.end = now();
   timing.end = std::max(timing.begin, timing.end);
-  stream.ended = timing.end;
+  stream.ended = std::max(stream.ended, timing.end);
   keep(stream.timings, item, timing);
   return outcome;
 }
@@ -309,8 +320,9 @@ void CpuRank::keep(std::vector<Timed>& timings, const Item& item, OpTiming timin
   timings.push_back({.issue = item.timed->number, .timing = timing});
 }
 
-/// Sets the times of a collective and of a record, which read the clock themselves.
-Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
+/// Sets the times of a collective and of a record, which read the clock themselves. The times of a
+/// send or a recv are kept when it has ended.
+Result<void> CpuRank::run_body(Stream& stream, const Item& item, OpTiming& timing) try {
   const BoundOp& op = *item.op;
   announce_ranges(op);
   switch (op.op->kind()) {
@@ -320,7 +332,8 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
                                      .group = op.op->group,
                                      .rank = rank_,
                                      .step = item.step});
-    case OpKind::collective: return join(item.number, op, timing);
+    case OpKind::collective:
+      return is_transfer(*op.op) ? begin_transfer(stream, item) : join(item.number, op, timing);
     case OpKind::copy: return copy(op.operands[0], op.operands[1]);
     case OpKind::record: {
       Event& event = *events_[op.event];
@@ -334,9 +347,14 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
     case OpKind::release:
       if (share_.settings.poison) std::memset(op.buffer.data(), kPoison, op.buffer.size());
       return {};
-    case OpKind::acquire:
-    case OpKind::group_begin:  // a group's members meet one after another
+    case OpKind::group_begin:  // its sends and recvs begin together; others meet in turn
+      stream.in_group = true;
+      return {};
     case OpKind::group_end:
+      stream.in_group = false;
+      end_transfers(stream);
+      return {};
+    case OpKind::acquire:
     case OpKind::host_wait: break;
   }
   return {};
@@ -357,6 +375,12 @@ Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault
   --std::get<Collective>(op.body).count;
   BoundOp bound = *item.op;
   bound.op = &op;
+  if (is_transfer(op)) {
+    Transfer transfer{.op = &bound, .rank = rank_, .number = item.number};
+    MFSDP_TRY(transfers_of(bound).begin(transfer));
+    transfers_of(bound).await(transfer);
+    return {};
+  }
   OpTiming unused;
   return join(item.number, bound, unused);
 }
@@ -367,6 +391,32 @@ Result<void> CpuRank::join(std::int64_t ticket, const BoundOp& op, OpTiming& tim
   timing.begin = since_start(times.begin);
   timing.end = since_start(times.end);
   return {};
+}
+
+Transfers& CpuRank::transfers_of(const BoundOp& op) const {
+  return *share_.meetings.transfers[op.communicator];
+}
+
+/// Within a group it returns at once.
+Result<void> CpuRank::begin_transfer(Stream& stream, const Item& item) {
+  BegunTransfer& begun = stream.begun.emplace_back(BegunTransfer{
+      .item = item, .transfer = {.op = item.op, .rank = rank_, .number = item.number}});
+  MFSDP_TRY(transfers_of(*item.op).begin(begun.transfer));
+  if (!stream.in_group) end_transfers(stream);
+  return {};
+}
+
+void CpuRank::end_transfers(Stream& stream) {
+  for (const auto& [item, transfer] : stream.begun) {
+    transfers_of(*item.op).await(transfer);
+    if (share_.run.failed()) continue;
+    OpTiming timing;
+    timing.begin = since_start(transfer.times.begin);
+    timing.end = since_start(transfer.times.end);
+    stream.ended = std::max(stream.ended, timing.end);
+    if (item.timed) keep(stream.timings, item, timing);
+  }
+  stream.begun.clear();
 }
 
 Nanos CpuRank::await_event(std::size_t event, std::int64_t number) {
@@ -386,7 +436,7 @@ void CpuRank::stop_here(Stream& stream) {
 /// Messages count steps from 1.
 std::string CpuRank::place(const BoundOp& op, std::int64_t step) const {
   return fmt::format("rank {}, {} ({}), step {}", rank_, op.op->name,
-                     to_string(share_.program.streams[op.stream].role), step + 1);
+                     to_string(program_.streams[op.stream].role), step + 1);
 }
 
 std::vector<Stall> CpuRank::stalls() {
@@ -402,7 +452,12 @@ std::vector<Stall> CpuRank::stalls() {
     const OpKind kind = item.op->op->kind();
     if (kind == OpKind::wait) {
       stall.reason = Stall::Reason::event;
-      stall.text += " waits for event " + share_.program.events[item.op->event].name;
+      stall.text += " waits for event " + events_[item.op->event]->name;
+    } else if (is_transfer(*item.op->op) || kind == OpKind::group_end) {
+      if (const auto missing = transfers_of(*item.op).missing(rank_); !missing.empty()) {
+        stall.reason = Stall::Reason::meeting;
+        stall.text += fmt::format(" waits for rank {}", fmt::join(missing, ", "));
+      }
     } else if (kind == OpKind::collective) {
       Meeting& meeting = *share_.meetings.of[item.op->communicator][unsigned_of(rank_)];
       const std::vector<std::int64_t> missing = meeting.missing(item.number);

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,6 +13,8 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/runtime/backend.hpp"
@@ -23,7 +27,6 @@ namespace mfsdp {
 
 /// State shared by all ranks of a machine.
 struct MachineShare {
-  const Program& program;
   MachineSettings settings;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   RunState run{};
@@ -41,7 +44,8 @@ struct Stall {
 
 class CpuRank final : public Backend {
  public:
-  CpuRank(MachineShare& share, std::int64_t rank);
+  /// `program`: that of the rank's class. Both must outlive the object.
+  CpuRank(MachineShare& share, const Program& program, std::int64_t rank);
   ~CpuRank() override;
   CpuRank(const CpuRank&) = delete;
   CpuRank& operator=(const CpuRank&) = delete;
@@ -77,7 +81,8 @@ class CpuRank final : public Backend {
     std::int64_t drains = 0;
     Nanos at;
   };
-  /// `number`: the number of a record, of a collective on its communicator, or of a drain.
+  /// `number`: the number of a record, of a collective on its communicator, of a send or a recv with
+  /// its peer there, or of a drain.
   struct Item {
     const BoundOp* op = nullptr;  ///< null: a drain, which the host waits for
     std::int64_t step = 0;
@@ -89,6 +94,9 @@ class CpuRank final : public Backend {
     OpTiming timing;
   };
   struct Event {
+    explicit Event(std::string its_name) : name(std::move(its_name)) {}
+
+    std::string name;
     Gate gate;
     std::int64_t recorded = 0;       ///< records 1 to this number have run
     std::set<std::int64_t> ahead{};  ///< later records that have also run, on other streams
@@ -102,6 +110,10 @@ class CpuRank final : public Backend {
       while (ahead.erase(recorded + 1) != 0) ++recorded;
     }
   };
+  struct BegunTransfer {
+    Item item;
+    Transfer transfer;
+  };
   struct Stream {
     explicit Stream(const Chaos& delays) : chaos(delays) {}
 
@@ -110,12 +122,14 @@ class CpuRank final : public Backend {
     std::int64_t drained = 0;  ///< number of the latest drain reached
     bool closed = false;
     // --------------------------------------------------------------------------------------
-    std::mutex current_mutex;    ///< the thread and a report; orders nothing between streams
-    Item current;                ///< what it runs, if anything
-    Chaos chaos;                 ///< the thread's own
-    Nanos ended;                 ///< the thread's: its last timed op
-    bool halted = false;         ///< the thread's: an op after a failure could not be done
-    std::vector<Timed> timings;  ///< the thread's, and the host's after a drain
+    bool in_group = false;            ///< between group_begin and group_end
+    std::deque<BegunTransfer> begun;  ///< sends and recvs that it does not know to have ended
+    std::mutex current_mutex;         ///< the thread and a report; orders nothing between streams
+    Item current;                     ///< what it runs, if anything
+    Chaos chaos;                      ///< the thread's own
+    Nanos ended;                      ///< the thread's: its last timed op
+    bool halted = false;              ///< the thread's: an op after a failure could not be done
+    std::vector<Timed> timings;       ///< the thread's, and the host's after a drain
     std::jthread thread;
   };
   struct Allocation {
@@ -135,23 +149,29 @@ class CpuRank final : public Backend {
   void run_item(Stream& stream, const Item& item);
   [[nodiscard]] bool ends_after_failure(const Item& item) const;
   [[nodiscard]] Result<void> run_op(Stream& stream, const Item& item);
-  [[nodiscard]] Result<void> run_body(const Item& item, OpTiming& timing);
+  [[nodiscard]] Result<void> run_body(Stream& stream, const Item& item, OpTiming& timing);
   [[nodiscard]] Result<void> run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind);
   [[nodiscard]] Result<void> join(std::int64_t ticket, const BoundOp& op, OpTiming& timing);
+  [[nodiscard]] Transfers& transfers_of(const BoundOp& op) const;
+  [[nodiscard]] Result<void> begin_transfer(Stream& stream, const Item& item);
+  void end_transfers(Stream& stream);
   Nanos await_event(std::size_t event, std::int64_t number);
   void stop_here(Stream& stream);
   [[nodiscard]] std::string place(const BoundOp& op, std::int64_t step) const;
 
   MachineShare& share_;
+  const Program& program_;
   std::int64_t rank_;
   HostWaits host_waits_;
   std::int64_t drains_ = 0;
-  std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by segment
+  std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by list
   std::int64_t issued_ = 0;                     ///< number of issued ops of the timed plan
   std::optional<std::int64_t> looked_in_;       ///< the step in which the host read the clock
   Nanos looked_at_;
   std::vector<Timed> host_timings_;
   std::vector<std::int64_t> tickets_;  ///< collectives issued, by communicator
+  /// Sends and recvs issued, by communicator, peer and kind.
+  std::map<std::tuple<std::size_t, std::int64_t, CollectiveKind>, std::int64_t> transfers_issued_;
   std::vector<Allocation> allocations_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  ///< last: their threads use the rest
