@@ -54,8 +54,9 @@ struct Compared {
 
   std::int64_t operator()(std::uint32_t index) const {
     const Block& other = blocks[index];
-    return other.begin < block.end && block.begin < other.end &&
-           overlap(block.lifetimes, other.lifetimes);
+    if (other.begin >= block.end || block.begin >= other.end) return 0;
+    if (block.lifetimes.size() == 1 && other.lifetimes.size() == 1) return 1;
+    return static_cast<std::int64_t>(overlap(block.lifetimes, other.lifetimes));
   }
 };
 

@@ -37,11 +37,16 @@ struct Job {
 /// The index of the class of every rank. Requires a checked job.
 [[nodiscard]] std::vector<std::uint32_t> class_of_ranks(const Job& job);
 
+/// Whether the rank is in the class that runs a program of a job.
+[[nodiscard]] bool runs_on(const Program& program, std::int64_t rank);
+
 /// Whether a program uses features that only proofs support so far: several instances, lags, sends.
 [[nodiscard]] bool is_pipelined(const Program& program);
 
-/// The program of a job of one class that is not pipelined; else an error that only mfsdp-verify
-/// accepts the plan.
+/// Refuses jobs of several classes or with pipelined programs, which not every tool accepts.
+[[nodiscard]] Result<void> check_plain(const Job& job);
+
+/// The program of a job that check_plain() accepts, or its error.
 [[nodiscard]] Result<Program> only_program(Job job);
 
 }  // namespace mfsdp
