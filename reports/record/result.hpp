@@ -265,6 +265,7 @@ struct ClassReport {
   Nanos compute;
   Nanos exposed_communication;
   Nanos idle;            ///< a pipeline's bubble is part of it
+  Bytes sends;           ///< as TrafficSummary has it
   bool fullest = false;  ///< the class whose memory the run reports
   bool busiest = false;  ///< the class whose times the run reports: the one that idles least
 
@@ -365,7 +366,7 @@ struct Predicted {
   std::string cost_model_version;
   TrustSummary trust;
   std::optional<RankReport> ranks;            ///< where ranks of a class differ
-  std::vector<ClassReport> classes{};         ///< where there are several; not stored
+  std::vector<ClassReport> classes{};         ///< where there are several
   std::optional<RoutingReport> routing = {};  ///< of experts, where it was asked for
   std::optional<TrainingEstimate> training;   ///< where it was asked for
   std::vector<WouldFit> would_fit;            ///< where it does not fit; not stored

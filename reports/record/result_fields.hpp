@@ -247,6 +247,7 @@ void result_fields(auto& io, Is<ClassReport> auto& v) {
   io("compute_ns", v.compute);
   io("exposed_communication_ns", v.exposed_communication);
   io("idle_ns", v.idle);
+  io("send_bytes", v.sends);
   io.sparse("fullest", v.fullest);
   io.sparse("busiest", v.busiest);
 }

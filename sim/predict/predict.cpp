@@ -231,7 +231,8 @@ class ClockedSimulation {
 };
 
 ClassReport class_report(const Program& program, const MemorySummary& memory,
-                         const TimeSummary& time) {
+                         const ClassTimes& times) {
+  const TimeSummary& time = times.time;
   return {.role = program.classes[0].role,
           .ranks = program.classes[0].ranks,
           .allocated = memory.allocated,
@@ -239,7 +240,8 @@ ClassReport class_report(const Program& program, const MemorySummary& memory,
           .step = time.step,
           .compute = time.compute,
           .exposed_communication = time.exposed_communication,
-          .idle = time.idle};
+          .idle = time.idle,
+          .sends = times.traffic.sends};
 }
 
 }  // namespace
@@ -314,7 +316,7 @@ Result<Prediction> predict(std::span<const Program> programs, const CostModel& c
         ClassReport& report = run.classes.emplace_back(class_report(
             programs[c],
             memory_of(programs[c], peak_memory(programs[c], pools[c]), cluster.gpu, runtime),
-            simulation.classes[c].time));
+            simulation.classes[c]));
         report.fullest = c == fullest;
         report.busiest = c == simulation.reported_class;
       }
