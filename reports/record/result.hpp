@@ -172,10 +172,10 @@ struct MemoryPoint {
 };
 
 /// The data of the collective for which compute waited.
-enum class Awaited { weights, gradients, gradient_norm, expert_rows, others };
+enum class Awaited { weights, gradients, gradient_norm, expert_rows, sends, others };
 
 constexpr auto value_names(Awaited) {
-  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "others");
+  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "sends", "others");
 }
 
 /// Communication that compute waited for, by unit.

@@ -74,6 +74,12 @@ std::string trainer_text(const RunResult& run) {
   return fmt::format("{} trains ", traits_of(*engine).trainer);
 }
 
+/// ", 4 pipeline stages"; nothing without a pipeline.
+std::string stages_text(const Mesh& mesh) {
+  const std::int64_t stages = mesh.size(Axis::pp);
+  return stages == 1 ? "" : fmt::format(", {} pipeline stages", stages);
+}
+
 void add_title(Screen& screen, const RunResult& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
@@ -82,7 +88,7 @@ void add_title(Screen& screen, const RunResult& run) {
       fmt::format(", {} parameters{}, on {} {} in {}, {}", format_parameters(run.parameters),
                   active_text(run.parameters, config.model), format_count(run.cluster.gpus),
                   run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
-                  strategy_text(config)));
+                  strategy_text(config) + stages_text(config.mesh)));
   const auto tokens = static_cast<double>(config.global_tokens());
   screen.line(fmt::format(
       "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
@@ -403,6 +409,7 @@ std::string awaited_text(const ExposedUnit& most) {
     case Awaited::gradients: return whose + "gradients";
     case Awaited::gradient_norm: return "the gradient norm";
     case Awaited::expert_rows: return whose + "rows of experts";
+    case Awaited::sends: return "sends of other ranks";
     case Awaited::others: break;
   }
   return has_unit ? "collectives of " + most.unit : "collectives of no unit";
