@@ -329,7 +329,7 @@ void add_ranks(Screen& screen, const RankReport& ranks) {
                           format_duration(ranks.waiting_mean)));
 }
 
-/// What each class of ranks has and does. The run's own figures are those of two of them.
+/// A line for each class of ranks. The figures of the run are those of two of them.
 void add_classes(Screen& screen, const std::vector<ClassReport>& classes) {
   const auto fullest = std::ranges::find(classes, true, &ClassReport::fullest);
   const auto busiest = std::ranges::find(classes, true, &ClassReport::busiest);

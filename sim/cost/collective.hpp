@@ -34,7 +34,8 @@ struct CommunicatorShape {
   std::vector<RankSets> sets{};  ///< the innermost first; `ranks` counts all
 };
 
-/// What two ranks that send to each other have in common. Of several pairs: what all have.
+/// The parts of the cluster that two ranks share, one of which sends to the other. For several
+/// pairs: those that both ranks of each pair share.
 struct PeerPath {
   bool domain = true;  ///< links inside a node
   bool leaf = true;    ///< the leaf switch

@@ -17,8 +17,8 @@ class PeerPaths {
   PeerPaths(const Program& program, const Cluster& cluster)
       : program_(program), cluster_(cluster) {}
 
-  /// What the ranks that run the program have in common with that peer of theirs. A pair that
-  /// crosses more than others decides, as all send at once. Ranks without such a peer are left out.
+  /// The parts that all ranks of the program share with that peer of theirs. A pair that crosses
+  /// more than others decides, as all send at once. Ranks without such a peer are left out.
   [[nodiscard]] const PeerPath& of(const PeerStep& peer);
 
   [[nodiscard]] const Program& program() const { return program_; }

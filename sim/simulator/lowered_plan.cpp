@@ -104,7 +104,7 @@ class Lowering {
           const std::uint32_t buffer =
               ids_.buffers[acquire != nullptr ? acquire->buffer : release->buffer];
           const auto& instances = program_.buffers[buffer].instances;
-          if (!instances || k >= *instances) continue;  // turns repeat
+          if (!instances || k >= *instances) continue;  // the same slots again
           turns = true;
           const std::uint32_t slot =
               slots_[buffer] + static_cast<std::uint32_t>(segment.turn(k, op.lag, *instances));

@@ -62,7 +62,7 @@ struct RankSummary {
   std::int64_t ranks = 1;      ///< of the mesh
   std::int64_t simulated = 1;  ///< of them: one of each class of ranks that behave alike
   /// The rank that `Simulation` describes: the one for which the others wait most; of equals the
-  /// one with the most compute, then the first one. Rank 0 if ranks do not differ. Of several
+  /// one with the most compute, then the first one. Rank 0 if ranks do not differ. With several
   /// classes, a rank of the class that idles least.
   std::int64_t reported = 0;
   /// The criterion of that choice: the sum, over the collectives that it reached last, of the time
@@ -115,14 +115,14 @@ struct Simulation {
 
 inline constexpr std::int64_t kMostSpans = 50'000;
 
-/// What the ranks of one class run, and its prices.
+/// The plan that the ranks of one class run, and its prices.
 struct SimulatedPlan {
   const Program* program = nullptr;
   const Plan* plan = nullptr;  ///< one of the program's plans
   Prices prices;
 };
 
-/// What a simulation of ranks that differ reports.
+/// The terms of a simulation of ranks that differ.
 struct SimulationTerms {
   std::size_t memory_class = 0;  ///< position of the class of `memory_timeline`
   /// The class that will be reported, if that is known: its times of single ops are recorded at

@@ -121,7 +121,7 @@ std::optional<Target> TrackTable::find_turn(std::size_t segment, const TurnWait&
   const Counts& counts = counts_[segment];
   const auto records = counts.turning.find(wait.event);
   if (records == counts.turning.end()) return std::nullopt;
-  // Turns repeat after as many instances of the segment as the event has.
+  // After as many instances of the segment as the event has, each of these was used.
   const std::int64_t first = std::max<std::int64_t>(0, last - wait.instances);
   for (std::int64_t k = last; k >= first; --k)
     for (auto record = records->second.rbegin(); record != records->second.rend(); ++record) {
