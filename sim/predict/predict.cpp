@@ -139,7 +139,7 @@ ClusterSummary cluster_summary(const Cluster& cluster) {
 }
 
 /// Ranks that run a program of a job.
-std::int64_t ranks_of(const Program& program, std::size_t programs) {
+std::int64_t ranks_running(const Program& program, std::size_t programs) {
   return programs == 1 ? program.config.mesh.world_size() : program.classes[0].ranks;
 }
 
@@ -148,7 +148,8 @@ double mean_flops(std::span<const Program> programs, std::span<const Plan* const
   if (programs.size() == 1) return model_flops(*plans[0]);
   double sum = 0;
   for (std::size_t c = 0; c < programs.size(); ++c)
-    sum += model_flops(*plans[c]) * static_cast<double>(ranks_of(programs[c], programs.size()));
+    sum +=
+        model_flops(*plans[c]) * static_cast<double>(ranks_running(programs[c], programs.size()));
   return sum / static_cast<double>(programs[0].config.mesh.world_size());
 }
 

@@ -143,8 +143,9 @@ std::vector<Program> stages_of(const Pipeline& pipeline) {
   return programs;
 }
 
-Result<Simulation> simulated(const std::vector<Program>& programs,
-                             const RankVariation& variation = {}, std::size_t memory_class = 0) {
+Result<Simulation> simulated_stages(const std::vector<Program>& programs,
+                                    const RankVariation& variation = {},
+                                    std::size_t memory_class = 0) {
   std::vector<SimulatedPlan> classes;
   for (const Program& program : programs)
     classes.push_back(
@@ -160,7 +161,8 @@ std::vector<std::int64_t> idle_times(const Simulation& simulation) {
 
 TEST(Pipeline, EqualStagesAndFreeLinksHaveTheBubbleOfOneForwardOneBackward) {
   for (const auto& [stages, microbatches] : {std::pair(2, 4), std::pair(4, 8), std::pair(5, 5)}) {
-    const auto result = simulated(stages_of({.stages = stages, .microbatches = microbatches}));
+    const auto result =
+        simulated_stages(stages_of({.stages = stages, .microbatches = microbatches}));
     ASSERT_TRUE(result.has_value()) << result.error().message();
     // (p - 1) / (m + p - 1) of the step, on every stage.
     const std::int64_t unit = kForward + kBackward;
@@ -174,7 +176,7 @@ TEST(Pipeline, AStageHoldsTheActivationsOfTheMicrobatchesInFlight) {
   const std::vector<Program> programs = stages_of({.stages = 4, .microbatches = 8});
   for (std::size_t stage = 0; stage < programs.size(); ++stage) {
     const auto in_flight = static_cast<std::int64_t>(programs.size() - stage);  // p - s
-    const auto result = simulated(programs, {}, stage);
+    const auto result = simulated_stages(programs, {}, stage);
     ASSERT_TRUE(result.has_value()) << result.error().message();
     Bytes most;
     for (const MemoryPoint& point : result->memory_timeline)
@@ -187,14 +189,14 @@ TEST(Pipeline, AStageHoldsTheActivationsOfTheMicrobatchesInFlight) {
 }
 
 TEST(Pipeline, OneInstanceTooFewIsAnError) {
-  const auto result = simulated(stages_of({.stages = 4, .microbatches = 8, .spare = -1}));
+  const auto result = simulated_stages(stages_of({.stages = 4, .microbatches = 8, .spare = -1}));
   ASSERT_FALSE(result.has_value());
   EXPECT_THAT(result.error().message(), HasSubstr("buffer 'b0' is acquired while it is live"));
 }
 
 TEST(Pipeline, MessagesAreExposedAndCountTheirBytes) {
   // Two stages, two microbatches. On the first one: F, send, F, send beside recv, B, recv, B.
-  const auto result = simulated(stages_of({.stages = 2, .microbatches = 2, .message = 30}));
+  const auto result = simulated_stages(stages_of({.stages = 2, .microbatches = 2, .message = 30}));
   ASSERT_TRUE(result.has_value()) << result.error().message();
   EXPECT_EQ(result->time.step, Nanos(3 * (kForward + kBackward) + 3 * 30));
   for (const ClassTimes& one : result->classes) {
@@ -206,7 +208,7 @@ TEST(Pipeline, MessagesAreExposedAndCountTheirBytes) {
 
 TEST(Pipeline, TheSlowestStageIsReportedAndOthersWaitForIt) {
   const auto result =
-      simulated(stages_of({.stages = 4, .microbatches = 64, .slow_stage = 2}), {}, 1);
+      simulated_stages(stages_of({.stages = 4, .microbatches = 64, .slow_stage = 2}), {}, 1);
   ASSERT_TRUE(result.has_value()) << result.error().message();
   EXPECT_EQ(result->reported_class, 2);
   EXPECT_EQ(result->ranks.reported, 2);
@@ -218,14 +220,14 @@ TEST(Pipeline, TheSlowestStageIsReportedAndOthersWaitForIt) {
 TEST(Pipeline, EqualRanksOfAStageAreSimulatedOnce) {
   const std::vector<Program> programs =
       stages_of({.stages = 4, .microbatches = 8, .message = 30, .replicas = 4});
-  const auto once = simulated(programs);
-  const auto each = simulated(programs, {.by_rank = true});
+  const auto once = simulated_stages(programs);
+  const auto each = simulated_stages(programs, {.by_rank = true});
   ASSERT_TRUE(once.has_value() && each.has_value());
   EXPECT_EQ(once->ranks.simulated, 4);
   EXPECT_EQ(each->ranks.simulated, 16);
   EXPECT_EQ(idle_times(*once), idle_times(*each));
   // A slow rank slows its own pipeline down: the ranks of each stage at its place differ.
-  const auto slow = simulated(programs, {.slow = {{.rank = 5, .factor = {2, 1}}}});
+  const auto slow = simulated_stages(programs, {.slow = {{.rank = 5, .factor = {2, 1}}}});
   ASSERT_TRUE(slow.has_value());
   EXPECT_EQ(slow->ranks.simulated, 8);
   EXPECT_GT(slow->time.step, once->time.step);
@@ -234,7 +236,7 @@ TEST(Pipeline, EqualRanksOfAStageAreSimulatedOnce) {
 TEST(Pipeline, StagesThatWaitForEachOtherAreADeadlock) {
   std::vector<Program> programs = stages_of({.stages = 2, .microbatches = 4});
   programs[1].plans[0].segments.pop_back();  // the last gradient is never sent
-  const auto result = simulated(programs);
+  const auto result = simulated_stages(programs);
   ASSERT_FALSE(result.has_value());
   EXPECT_THAT(result.error().message(), HasSubstr("deadlock"));
   EXPECT_THAT(result.error().message(), HasSubstr("waits for other ranks for ever"));
@@ -246,7 +248,7 @@ TEST(Pipeline, AMessageOfAnotherSizeIsAnError) {
     for (Op& op : segment.ops)
       if (auto* collective = std::get_if<Collective>(&op.body))
         if (collective->kind == CollectiveKind::recv) collective->count = 20;
-  const auto result = simulated(programs);
+  const auto result = simulated_stages(programs);
   ASSERT_FALSE(result.has_value());
   EXPECT_THAT(result.error().message(), HasSubstr("it receives 40 bytes of a message of 60 bytes"));
 }
@@ -256,7 +258,7 @@ TEST(Pipeline, AStageWithoutTheRankThatItSendsToIsAnError) {
   for (Segment& segment : programs[1].plans[0].segments)
     for (Op& op : segment.ops)
       if (auto* collective = std::get_if<Collective>(&op.body)) collective->peer->step = 1;
-  const auto result = simulated(programs);
+  const auto result = simulated_stages(programs);
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().message(),
             "class 'stage_1': its sends and receives need a peer 1 ranks further along pp, which "
