@@ -54,8 +54,10 @@ struct Compared {
 
   std::int64_t operator()(std::uint32_t index) const {
     const Block& other = blocks[index];
-    return other.begin < block.end && block.begin < other.end &&
-           overlap(block.lifetimes, other.lifetimes);
+    if (other.begin >= block.end || block.begin >= other.end) return 0;
+    if ((other.touched & block.touched) == 0) return 0;
+    if (((other.filled & block.touched) | (block.filled & other.touched)) != 0) return 1;
+    return static_cast<std::int64_t>(overlap(block.lifetimes, other.lifetimes));
   }
 };
 
@@ -132,6 +134,28 @@ std::vector<std::int64_t> positions_of(std::span<const Block> blocks) {
   return positions;
 }
 
+/// Bits [begin, end) of 64; none if that is empty.
+std::uint64_t bits(std::int64_t begin, std::int64_t end) {
+  if (begin >= end) return 0;
+  const std::uint64_t below_end = end >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << end) - 1;
+  return below_end & ~((std::uint64_t{1} << begin) - 1);
+}
+
+/// Sets the parts in which each block is live.
+void mark_parts(std::vector<Block>& blocks) {
+  std::int64_t length = 1;
+  for (const Block& block : blocks) length = std::max(length, block.end);
+  const std::int64_t part = (length + 63) / 64;
+  for (Block& block : blocks) {
+    block.touched = 0;
+    for (const Lifetime& life : block.lifetimes) {
+      if (life.begin == life.end) continue;
+      block.touched |= bits(life.begin / part, (life.end + part - 1) / part);
+      block.filled |= bits((life.begin + part - 1) / part, life.end / part);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Block> blocks_of(const AllocationProblem& problem) {
@@ -149,6 +173,7 @@ std::vector<Block> blocks_of(const AllocationProblem& problem) {
     }
     blocks.push_back(block);
   }
+  mark_parts(blocks);
   return blocks;
 }
 

@@ -18,6 +18,10 @@ struct Block {
   std::int64_t end = 0;    ///< of the last lifetime
   std::int64_t alive = 0;  ///< positions, gaps between lifetimes not counted
   std::span<const Lifetime> lifetimes{};
+  /// Of 64 equal parts of all lifetimes: those in which it is live at some position, and those in
+  /// which it is live at all. They decide for most pairs whether they are live together.
+  std::uint64_t touched = ~std::uint64_t{0};
+  std::uint64_t filled = 0;
 };
 
 /// Offsets under construction. `work` counts comparisons, so that a search's budget does not depend

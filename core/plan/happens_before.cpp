@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/plan/index.hpp"
+#include "core/plan/rotation.hpp"
 
 namespace mfsdp {
 namespace {
@@ -28,40 +29,59 @@ HappensBefore::HappensBefore(const Program& program, const Plan& plan, std::int6
   const IdIndex<EventId> event_index(program.events);
   const IdIndex<CommunicatorId> communicator_index(program.communicators);
   // The clocks of the latest record of each event and the latest op of each communicator.
-  std::vector<std::optional<Clock>> recorded(program.events.size());
+  std::vector<std::vector<std::optional<Clock>>> recorded;  // by event and instance
+  for (const Event& event : program.events)
+    recorded.emplace_back(static_cast<std::size_t>(event.instances.value_or(1)));
   std::vector<std::optional<Clock>> communicated(program.communicators.size());
   std::vector<Clock> now(streams_, Clock(streams_, 0));  // the clock of each stream
   std::vector<std::uint32_t> issued(streams_, 0);
   Clock host(streams_, 0);  // the clock of the host, from its waits
 
-  const auto learn_event = [&](EventId event, Clock& learner) {
-    if (const auto& latest = recorded[event_index[event]]) merge(learner, *latest);
+  const auto record_of = [&](EventId event, std::int64_t lag,
+                             std::int64_t begun) -> std::optional<Clock>& {
+    auto& all = recorded[event_index[event]];
+    return all[static_cast<std::size_t>(instance_of(begun, lag, std::ssize(all)))];
+  };
+  const auto learn_event = [&](const std::optional<Clock>& latest, Clock& learner) {
+    if (latest) merge(learner, *latest);
   };
 
-  const auto run = [&](const Op& op, std::int64_t step) {
+  const auto run = [&](const Op& op, std::int64_t step, std::int64_t begun) {
     const auto s = static_cast<std::uint32_t>(stream_index[op.stream]);
     Clock& clock = now[s];
     merge(clock, host);
-    if (const auto* wait = std::get_if<Wait>(&op.body)) learn_event(wait->event, clock);
-    if (const auto* wait = std::get_if<HostWait>(&op.body)) learn_event(wait->event, host);
+    if (const auto* wait = std::get_if<Wait>(&op.body))
+      learn_event(record_of(wait->event, op.lag, begun), clock);
+    if (const auto* wait = std::get_if<HostWait>(&op.body))
+      learn_event(record_of(wait->event, op.lag, begun), host);
     const CommunicatorId* communicator = communicator_of(op);
     if (communicator != nullptr)
       if (const auto& latest = communicated[communicator_index[*communicator]])
         merge(clock, *latest);
 
-    instances_.push_back({.op = &op, .stream = s, .position = issued[s], .step = step});
+    instances_.push_back(
+        {.op = &op, .stream = s, .position = issued[s], .step = step, .begun = begun});
     clocks_.insert(clocks_.end(), clock.begin(), clock.end());
     clock[s] = ++issued[s];
 
     if (const auto* record = std::get_if<Record>(&op.body))
-      recorded[event_index[record->event]] = clock;
+      record_of(record->event, op.lag, begun) = clock;
     if (communicator != nullptr) communicated[communicator_index[*communicator]] = clock;
   };
 
-  for (std::int64_t step = 0; step < steps; ++step)
-    for (const Segment& segment : plan.segments)
-      for (std::int64_t i = 0; i < std::min(segment.repeat, repeats); ++i)
-        for (const Op& op : segment.ops) run(op, step);
+  const std::int64_t rotation = rotation_of(program);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::int64_t begun = 0;
+    for (const Segment& segment : plan.segments) {
+      const bool is_whole = segment.repeat / rotation < repeats;
+      const std::int64_t times =
+          is_whole ? segment.repeat : repeats * rotation + segment.repeat % rotation;
+      for (std::int64_t i = 0; i < times; ++i) {
+        begun += segment.microbatches;
+        for (const Op& op : segment.ops) run(op, step, begun);
+      }
+    }
+  }
 }
 
 }  // namespace mfsdp

@@ -15,10 +15,13 @@ struct OpInstance {
   std::uint32_t stream = 0;    ///< position in Program::streams
   std::uint32_t position = 0;  ///< in that stream's order, over all steps
   std::int64_t step = 0;
+  std::int64_t begun = 0;  ///< microbatches of its step, its segment's included (rotation.hpp)
 };
 
 /// A plan unrolled over `steps` steps, repeated segments at most `repeats` times, with one vector
-/// clock per instance: component s counts the ops of stream s that certainly ran before it.
+/// clock per instance: component s counts the ops of stream s that certainly ran before it. Where
+/// things have several instances, segments run at most `repeats` rotations of all of them, and the
+/// rest of their repetitions after whole rotations.
 class HappensBefore {
  public:
   HappensBefore(const Program& program, const Plan& plan, std::int64_t steps = 2,

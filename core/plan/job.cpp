@@ -14,14 +14,16 @@ std::vector<std::uint32_t> class_of_ranks(std::span<const Program> programs) {
   std::vector<std::uint32_t> classes(static_cast<std::size_t>(mesh.world_size()), 0);
   if (programs.size() == 1) return classes;
   for (std::size_t rank = 0; rank < classes.size(); ++rank)
-    for (std::size_t c = 0; c < programs.size(); ++c) {
-      const bool lies_there =
-          std::ranges::all_of(programs[c].classes[0].at, [&](const MeshPlace& place) {
-            return mesh.index(static_cast<std::int64_t>(rank), place.axis) == place.index;
-          });
-      if (lies_there) classes[rank] = static_cast<std::uint32_t>(c);
-    }
+    for (std::size_t c = 0; c < programs.size(); ++c)
+      if (runs_on(programs[c], static_cast<std::int64_t>(rank)))
+        classes[rank] = static_cast<std::uint32_t>(c);
   return classes;
+}
+
+bool runs_on(const Program& program, std::int64_t rank) {
+  return std::ranges::all_of(program.classes[0].at, [&](const MeshPlace& place) {
+    return program.config.mesh.index(rank, place.axis) == place.index;
+  });
 }
 
 const Program& program_of(std::span<const Program> programs, std::int64_t rank) {
@@ -52,15 +54,20 @@ bool is_pipelined(const Program& program) {
   });
 }
 
-Result<Program> only_program(Job job) {
+Result<void> check_plain(const Job& job) {
   if (job.programs.size() > 1)
     return fail("classes", fmt::format("the plan has {} classes of ranks, which only mfsdp-verify "
-                                       "accepts so far",
+                                       "and mfsdp-sim accept so far",
                                        job.programs.size()));
   if (is_pipelined(job.programs[0]))
     return fail("plans",
                 "the plan has several microbatches in flight, or sends and receives, which "
-                "only mfsdp-verify accepts so far");
+                "only mfsdp-verify and mfsdp-sim accept so far");
+  return {};
+}
+
+Result<Program> only_program(Job job) {
+  MFSDP_TRY(check_plain(job));
   return std::move(job.programs[0]);
 }
 

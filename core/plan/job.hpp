@@ -41,6 +41,9 @@ struct Job {
   return class_of_ranks(job.programs);
 }
 
+/// Whether the rank is in the class that runs a program of a job.
+[[nodiscard]] bool runs_on(const Program& program, std::int64_t rank);
+
 /// The program that the rank runs. Likewise.
 [[nodiscard]] const Program& program_of(std::span<const Program> programs, std::int64_t rank);
 
@@ -52,8 +55,10 @@ struct Job {
 /// sends.
 [[nodiscard]] bool is_pipelined(const Program& program);
 
-/// The program of a job of one class that is not pipelined; else an error that only mfsdp-verify
-/// accepts the plan.
+/// Refuses jobs of several classes or with pipelined programs, which not every tool accepts.
+[[nodiscard]] Result<void> check_plain(const Job& job);
+
+/// The program of a job that check_plain() accepts, or its error.
 [[nodiscard]] Result<Program> only_program(Job job);
 
 }  // namespace mfsdp

@@ -7,13 +7,15 @@
 
 #include "core/plan/happens_before.hpp"
 #include "core/plan/index.hpp"
+#include "core/plan/rotation.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// An acquire and its release, as indices of instances.
+/// An acquire and its release, as indices of instances of ops.
 struct Use {
   std::size_t buffer = 0;
+  std::size_t slot = 0;  ///< of the buffer's instance (rotation.hpp)
   std::size_t acquire = 0;
   std::size_t release = 0;
 };
@@ -21,40 +23,48 @@ struct Use {
 /// Pairs the acquires of the first step with their releases, which may be in the second step.
 /// Buffers that are live at the step's begin were acquired in the step before.
 Result<std::vector<Use>> pair_uses(const Program& program, const Plan& plan,
-                                   const HappensBefore& order, const IdIndex<BufferId>& index) {
+                                   const HappensBefore& order, const IdIndex<BufferId>& index,
+                                   const std::vector<std::uint32_t>& slots) {
   std::vector<Use> uses;
-  std::vector<std::optional<std::size_t>> open(program.buffers.size());
-  std::vector<bool> live_in(program.buffers.size());
+  std::vector<std::optional<std::size_t>> open(slots.back());
+  std::vector<std::int64_t> live_in(program.buffers.size());
   if (!plan.segments.empty())
     for (const BufferId id : plan.segments.front().live_in)
-      if (const auto buffer = index.find(id)) live_in[*buffer] = true;
+      if (const auto buffer = index.find(id)) ++live_in[*buffer];
+  const auto slot_of = [&](std::size_t buffer, const OpInstance& instance) {
+    const std::int64_t instances = program.buffers[buffer].instances.value_or(1);
+    return slots[buffer] +
+           static_cast<std::size_t>(instance_of(instance.begun, instance.op->lag, instances));
+  };
   for (std::size_t i = 0; i < order.instances().size(); ++i) {
     const OpInstance& instance = order.instances()[i];
     if (const auto* acquire = std::get_if<Acquire>(&instance.op->body)) {
-      auto& slot = open[index[acquire->buffer]];
-      if (slot)
+      auto& opened = open[slot_of(index[acquire->buffer], instance)];
+      if (opened)
         return fail(fmt::format("op {}", instance.op->id.value),
                     fmt::format("acquires buffer '{}' while it is live",
                                 program.buffers[index[acquire->buffer]].name));
-      slot = i;
+      opened = i;
     } else if (const auto* release = std::get_if<Release>(&instance.op->body)) {
       const std::size_t buffer = index[release->buffer];
-      if (!open[buffer] && live_in[buffer]) {
-        live_in[buffer] = false;
+      const std::size_t slot = slot_of(buffer, instance);
+      if (!open[slot] && live_in[buffer] > 0) {
+        --live_in[buffer];
         continue;
       }
-      if (!open[buffer])
+      if (!open[slot])
         return fail(
             fmt::format("op {}", instance.op->id.value),
             fmt::format("releases buffer '{}', which is not live", program.buffers[buffer].name));
-      if (order.instances()[*open[buffer]].step == 0)
-        uses.push_back({.buffer = buffer, .acquire = *open[buffer], .release = i});
-      open[buffer].reset();
+      if (order.instances()[*open[slot]].step == 0)
+        uses.push_back({.buffer = buffer, .slot = slot, .acquire = *open[slot], .release = i});
+      open[slot].reset();
     }
   }
-  for (std::size_t b = 0; b < open.size(); ++b)
-    if (open[b] && order.instances()[*open[b]].step == 0)
-      return fail(fmt::format("buffer '{}'", program.buffers[b].name), "is never released");
+  for (std::size_t b = 0; b < program.buffers.size(); ++b)
+    for (std::size_t slot = slots[b]; slot < slots[b + 1]; ++slot)
+      if (open[slot] && order.instances()[*open[slot]].step == 0)
+        return fail(fmt::format("buffer '{}'", program.buffers[b].name), "is never released");
   return uses;
 }
 
@@ -115,12 +125,13 @@ Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program, cons
   const HappensBefore order(program, plan);
   const IdIndex<BufferId> buffer_index(program.buffers);
   const IdIndex<PoolId> pool_index(program.pools);
-  MFSDP_LET(uses, pair_uses(program, plan, order, buffer_index));
+  const std::vector<std::uint32_t> slots = first_slots(program);
+  MFSDP_LET(uses, pair_uses(program, plan, order, buffer_index, slots));
   const auto streams = by_stream(order);
 
   std::vector<PoolLifetimes> pools(program.pools.size());
   std::vector<std::optional<std::uint32_t>> acquiring(program.pools.size());
-  std::vector<std::optional<std::size_t>> place(program.buffers.size());
+  std::vector<std::optional<std::size_t>> place(slots.back());
   std::sort(uses.begin(), uses.end(),
             [](const Use& a, const Use& b) { return a.acquire < b.acquire; });
   for (const Use& use : uses) {
@@ -136,12 +147,12 @@ Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program, cons
     PoolLifetimes& pool = pools[p];
     pool.pool = buffer.pool;
     pool.length = static_cast<std::int64_t>(stream.size()) / 2;
-    if (!place[use.buffer]) {
-      place[use.buffer] = pool.buffers.size();
+    if (!place[use.slot]) {
+      place[use.slot] = pool.buffers.size();
       pool.buffers.push_back({.buffer = buffer.id, .lifetimes = {}});
     }
     const Lifetime life{.begin = acquire.position, .end = known_at(order, stream, use.release)};
-    if (!add_wrapped(pool.buffers[*place[use.buffer]].lifetimes, life, pool.length))
+    if (!add_wrapped(pool.buffers[*place[use.slot]].lifetimes, life, pool.length))
       return fail(fmt::format("buffer '{}'", buffer.name),
                   "is acquired again before its release is known to have run");
   }

@@ -27,12 +27,14 @@ struct Lifetime {
   friend bool operator==(const Lifetime&, const Lifetime&) = default;
 };
 
+/// Those of one instance of a buffer.
 struct BufferLifetimes {
   BufferId buffer;
   std::vector<Lifetime> lifetimes;  ///< sorted and disjoint
 };
 
-/// The transient buffers of one pool that a plan uses, in the order of their first acquire.
+/// The transient buffers of one pool that a plan uses, each instance by itself, in the order of
+/// their first acquire.
 struct PoolLifetimes {
   PoolId pool;
   std::int64_t length = 0;  ///< positions of one step on the pool's acquiring stream

@@ -14,7 +14,10 @@
 //   the last backward, lag 0                      1
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "core/plan/plan.hpp"
 
@@ -24,6 +27,28 @@ namespace mfsdp {
                                                  std::int64_t instances) {
   const std::int64_t rest = (begun - 1 - lag) % instances;
   return rest < 0 ? rest + instances : rest;
+}
+
+/// Instances of buffers have slots, numbered in the order of the program's buffers. By buffer: the
+/// slot of its first instance; then the number of slots.
+[[nodiscard]] inline std::vector<std::uint32_t> first_slots(const Program& program) {
+  std::vector<std::uint32_t> slots{0};
+  slots.reserve(program.buffers.size() + 1);
+  for (const Buffer& buffer : program.buffers)
+    slots.push_back(slots.back() + static_cast<std::uint32_t>(buffer.instances.value_or(1)));
+  return slots;
+}
+
+/// The least number of microbatches after which all buffers and events of the program are back at
+/// the same instances; `most` if it is more.
+[[nodiscard]] inline std::int64_t rotation_of(const Program& program,
+                                              std::int64_t most = std::int64_t{1} << 20) {
+  std::int64_t all = 1;
+  for (const Buffer& buffer : program.buffers)
+    all = std::min(most, std::lcm(all, buffer.instances.value_or(1)));
+  for (const Event& event : program.events)
+    all = std::min(most, std::lcm(all, event.instances.value_or(1)));
+  return all;
 }
 
 /// Bytes from one instance of a buffer to the next.

@@ -28,10 +28,12 @@ Result<Program> load_plan(const std::string& path, const Notes& notes) {
   return std::move(program);
 }
 
-Result<Job> load_job(const std::string& path, const Notes& notes) {
+Result<Job> load_job(const std::string& path, const Notes& notes, std::string* hash) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
   MFSDP_LET(job, job_from_json(text, path));
-  note_change(job.programs[0].meta, plan_hash(job), path, notes);
+  const std::string known = plan_hash(job);
+  note_change(job.programs[0].meta, known, path, notes);
+  if (hash != nullptr) *hash = known;
   return std::move(job);
 }
 
@@ -50,6 +52,11 @@ Result<void> write_plan(const CommonOptions& options, const Program& program) {
 
 Result<void> write_plan(const CommonOptions& options, const Job& job) {
   return write_any(options, job);
+}
+
+Result<void> write_plan(const CommonOptions& options, const Job& job) {
+  if (!options.plan_out) return {};
+  return write_file_atomically(*options.plan_out, to_canonical_json(job) + "\n");
 }
 
 }  // namespace mfsdp

@@ -15,8 +15,9 @@ namespace mfsdp {
 /// was stored; that is not an error.
 [[nodiscard]] Result<Program> load_plan(const std::string& path, const Notes& notes);
 
-/// The same for the plans of one or several rank classes.
-[[nodiscard]] Result<Job> load_job(const std::string& path, const Notes& notes);
+/// Reads the plans of one or several rank classes. Takes their hash to `hash`, unless null.
+[[nodiscard]] Result<Job> load_job(const std::string& path, const Notes& notes,
+                                   std::string* hash = nullptr);
 
 /// Writes the plan where --plan-out was given.
 [[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Program& program);

@@ -1,5 +1,7 @@
 #include "core/request/plan_request.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "core/cli/help.hpp"
@@ -22,10 +24,12 @@ Result<const NamedModel*> PlanRequests::model(const std::string& name) {
   return &(models_[name] = std::move(model));
 }
 
-Result<std::shared_ptr<const Program>> PlanRequests::plan(const std::string& path) {
-  if (const auto known = plans_.find(path); known != plans_.end()) return known->second;
-  MFSDP_LET(program, load_plan(path, notes_));
-  return plans_[path] = std::make_shared<const Program>(std::move(program));
+Result<PlanRequests::Loaded> PlanRequests::job(const std::string& path) {
+  if (const auto known = jobs_.find(path); known != jobs_.end()) return known->second;
+  Loaded loaded;
+  MFSDP_LET(job, load_job(path, notes_, &loaded.hash));
+  loaded.job = std::make_shared<const Job>(std::move(job));
+  return jobs_[path] = std::move(loaded);
 }
 
 Result<std::optional<std::int64_t>> PlanRequests::gpus_of_cluster(
@@ -61,9 +65,14 @@ Result<void> PlanRequests::tell_gaps(const NamedModel& model, bool runs) {
 Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const RequestTerms& terms) {
   PlanRequest request;
   if (options.plan) {
-    MFSDP_LET(program, plan(*options.plan));
-    request.config = program->config;
-    request.program = program;
+    MFSDP_LET(loaded, job(*options.plan));
+    request.job = loaded.job;
+    request.hash = loaded.hash;
+    if (!terms.takes_jobs)
+      if (auto plain = check_plain(*request.job); !plain)
+        return fail(fmt::format("{}: {}", *options.plan, plain.error().where), plain.error().what);
+    request.program = {request.job, request.job->programs.data()};
+    request.config = request.program->config;
     return request;
   }
   MFSDP_LET(named, model(options.model));

@@ -14,6 +14,7 @@
 #include "core/cli/common_options.hpp"
 #include "core/memory/allocation_cache.hpp"
 #include "core/model/hf_config.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/plan.hpp"
 #include "core/request/notes.hpp"
 
@@ -24,13 +25,16 @@ namespace mfsdp {
 struct PlanRequest {
   PlanConfig config;
   Meta meta;                               ///< of the program that is built
-  std::shared_ptr<const Program> program;  ///< of --plan; else null
+  std::shared_ptr<const Program> program;  ///< of --plan, its first one; else null
+  std::shared_ptr<const Job> job{};        ///< of --plan; else null
+  std::string hash{};                      ///< of that job
 };
 
 /// How to interpret the flags.
 struct RequestTerms {
   bool gpus_are_chosen = false;  ///< else a cluster's file may state their number
   bool runs = false;             ///< the plan will run: it must compute all of the model
+  bool takes_jobs = false;       ///< a plan file may have several classes of ranks
 };
 
 /// Whether one of these flags sets the number of GPUs.
@@ -57,7 +61,11 @@ class PlanRequests {
       const CommonOptions& options) const;
 
  private:
-  [[nodiscard]] Result<std::shared_ptr<const Program>> plan(const std::string& path);
+  struct Loaded {
+    std::shared_ptr<const Job> job;
+    std::string hash;
+  };
+  [[nodiscard]] Result<Loaded> job(const std::string& path);
   [[nodiscard]] Result<void> tell_gaps(const NamedModel& model, bool runs);
   /// GPUs of a node of that GPU's usual machine; none of a GPU that cannot be read.
   [[nodiscard]] std::optional<std::int64_t> usual_node(const std::string& gpu);
@@ -67,7 +75,7 @@ class PlanRequests {
   std::map<std::string, NamedModel> models_;
   std::map<std::string, std::optional<std::int64_t>> nodes_;
   std::set<std::string> told_;  ///< warnings that were given
-  std::map<std::string, std::shared_ptr<const Program>> plans_;
+  std::map<std::string, Loaded> jobs_;
 };
 
 /// The request's program, built if it has none. `cache` may be null.

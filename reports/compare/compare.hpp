@@ -75,6 +75,8 @@ using ProgramOf = std::function<std::shared_ptr<const Program>(const RunResult&)
 /// Every measure below a table's name: "memory", "time", "traffic", "plan".
 [[nodiscard]] ComparedSection compare_measures(std::span<const RunResult> runs,
                                                const std::string& table);
+/// Memory and times of each class of ranks, by role, as far as runs have classes.
+[[nodiscard]] ComparedSection compare_classes(std::span<const RunResult> runs);
 /// How long each stream is busy, and each kind of kernel, collective and copy takes, summed over
 /// one step.
 [[nodiscard]] std::vector<ComparedSection> compare_streams_and_kinds(

@@ -134,6 +134,36 @@ ComparedSection compare_measures(Runs runs, const std::string& table) {
   return section;
 }
 
+ComparedSection compare_classes(Runs runs) {
+  ComparedSection section{.title = "Classes of ranks", .notes = {}, .rows = {}, .relative = true};
+  std::vector<std::string> roles;
+  for (const RunResult& run : runs)
+    if (run.predicted() != nullptr)
+      for (const ClassReport& one : run.predicted()->classes)
+        if (std::ranges::find(roles, one.role) == roles.end()) roles.push_back(one.role);
+  const auto add = [&](const std::string& role, const char* what, MeasureUnit unit,
+                       const auto& value) {
+    ComparedRow row{.name = role + " " + what, .unit = unit, .cells = {}};
+    for (const RunResult& run : runs) {
+      std::optional<Figure> figure;
+      if (run.predicted() != nullptr)
+        for (const ClassReport& one : run.predicted()->classes)
+          if (one.role == role) figure = value(one);
+      row.cells.push_back(figure_cell(unit, figure));
+    }
+    section.rows.push_back(std::move(row));
+  };
+  for (const std::string& role : roles) {
+    add(role, "memory", MeasureUnit::bytes, [](const auto& one) { return one.allocated.value; });
+    add(role, "compute", MeasureUnit::nanoseconds,
+        [](const auto& one) { return one.compute.value; });
+    add(role, "exposed", MeasureUnit::nanoseconds,
+        [](const auto& one) { return one.exposed_communication.value; });
+    add(role, "idle", MeasureUnit::nanoseconds, [](const auto& one) { return one.idle.value; });
+  }
+  return section;
+}
+
 Comparison compare_runs(Runs runs, const ProgramOf& program) {
   Comparison comparison;
   for (std::size_t i = 0; i < runs.size(); ++i)
@@ -154,6 +184,8 @@ Comparison compare_runs(Runs runs, const ProgramOf& program) {
     sections.push_back(compare_measures(runs, table));
     sections.back().title = title;
   }
+  if (ComparedSection classes = compare_classes(runs); !classes.rows.empty())
+    sections.push_back(std::move(classes));
   const auto add_all = [&](std::vector<ComparedSection> more) {
     for (ComparedSection& section : more) sections.push_back(std::move(section));
   };

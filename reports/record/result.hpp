@@ -138,6 +138,7 @@ struct TrafficSummary {
   Bytes all_gather;      ///< sent per rank and step; all_to_all without a sum included
   Bytes reduce_scatter;  ///< all_to_all of gradients included
   Bytes all_reduce;
+  Bytes sends{};  ///< to peers, as between the stages of a pipeline
 };
 
 /// When one instance of an op ran, relative to the step's start.
@@ -171,10 +172,10 @@ struct MemoryPoint {
 };
 
 /// The data of the collective for which compute waited.
-enum class Awaited { weights, gradients, gradient_norm, expert_rows, others };
+enum class Awaited { weights, gradients, gradient_norm, expert_rows, sends, others };
 
 constexpr auto value_names(Awaited) {
-  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "others");
+  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "sends", "others");
 }
 
 /// Communication that compute waited for, by unit.
@@ -252,6 +253,23 @@ struct RankReport {
   Nanos compute_most;     ///< the slowest rank's
   Nanos waiting_mean;     ///< exposed: for other ranks
   std::string variation;  ///< how they differ: "jitter 0.02, seed 1, rank 3 x 1.1"
+};
+
+/// One class of the ranks of a job, such as a stage of a pipeline.
+struct ClassReport {
+  std::string role;
+  std::int64_t ranks = 0;
+  Bytes allocated;  ///< as MemorySummary has it
+  Bytes peak;       ///< likewise
+  Nanos step;
+  Nanos compute;
+  Nanos exposed_communication;
+  Nanos idle;            ///< a pipeline's bubble is part of it
+  Bytes sends;           ///< as TrafficSummary has it
+  bool fullest = false;  ///< the class whose memory the run reports
+  bool busiest = false;  ///< the class whose times the run reports: the one that idles least
+
+  friend bool operator==(const ClassReport&, const ClassReport&) = default;
 };
 
 /// Capacity for rows from one rank to another, with expert-parallel ranks, and the rows that a
@@ -347,7 +365,8 @@ struct Predicted {
   std::string calibration;  ///< "measured", "datasheet" or "anchored"
   std::string cost_model_version;
   TrustSummary trust;
-  std::optional<RankReport> ranks;            ///< where ranks differ
+  std::optional<RankReport> ranks;            ///< where ranks of a class differ
+  std::vector<ClassReport> classes{};         ///< where there are several
   std::optional<RoutingReport> routing = {};  ///< of experts, where it was asked for
   std::optional<TrainingEstimate> training;   ///< where it was asked for
   std::vector<WouldFit> would_fit;            ///< where it does not fit; not stored

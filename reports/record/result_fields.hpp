@@ -214,10 +214,12 @@ void time_fields(auto& io, Is<TimeSummary> auto& v, Is<Predicted> auto& predicte
   io.part("host_issue_ns", v.host);
 }
 
-void result_fields(auto& io, Is<TrafficSummary> auto& v) {
+template <class Io>
+void result_fields(Io& io, Is<TrafficSummary> auto& v) {
   io.figure(ResultFigure::all_gather_bytes, v.all_gather);
   io.figure(ResultFigure::reduce_scatter_bytes, v.reduce_scatter);
   io.figure(ResultFigure::all_reduce_bytes, v.all_reduce);
+  if constexpr (Io::kIsJson) io.sparse("send_bytes", v.sends);
 }
 
 void result_fields(auto& io, Is<TrustSummary> auto& v) {
@@ -234,6 +236,20 @@ void result_fields(auto& io, Is<RankReport> auto& v) {
   io("compute_most_ns", v.compute_most);
   io("waiting_mean_ns", v.waiting_mean);
   io("variation", v.variation);
+}
+
+void result_fields(auto& io, Is<ClassReport> auto& v) {
+  io("role", v.role);
+  io("ranks", v.ranks);
+  io("allocated_bytes", v.allocated);
+  io("peak_bytes", v.peak);
+  io("step_ns", v.step);
+  io("compute_ns", v.compute);
+  io("exposed_communication_ns", v.exposed_communication);
+  io("idle_ns", v.idle);
+  io("send_bytes", v.sends);
+  io.sparse("fullest", v.fullest);
+  io.sparse("busiest", v.busiest);
 }
 
 void result_fields(auto& io, Is<RoutingRoom> auto& v) {
@@ -287,6 +303,7 @@ void result_fields(auto& io, Is<OtherEngine> auto& v) {
 void result_fields(auto& io, Is<Predicted> auto& v) {
   if (io.includes(!v.trust.trust_level.empty())) io("trust", v.trust);
   io.sparse("ranks", v.ranks);
+  io.sparse("classes", v.classes);
   io.sparse("routing", v.routing);
   io.written("would_fit", v.would_fit);
   io.sparse("training", v.training);

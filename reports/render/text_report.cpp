@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/strategy_names.hpp"
+#include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/config_fields.hpp"
@@ -73,6 +74,12 @@ std::string trainer_text(const RunResult& run) {
   return fmt::format("{} trains ", traits_of(*engine).trainer);
 }
 
+/// ", 4 pipeline stages"; nothing without a pipeline.
+std::string stages_text(const Mesh& mesh) {
+  const std::int64_t stages = mesh.size(Axis::pp);
+  return stages == 1 ? "" : fmt::format(", {} pipeline stages", stages);
+}
+
 void add_title(Screen& screen, const RunResult& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
@@ -81,7 +88,7 @@ void add_title(Screen& screen, const RunResult& run) {
       fmt::format(", {} parameters{}, on {} {} in {}, {}", format_parameters(run.parameters),
                   active_text(run.parameters, config.model), format_count(run.cluster.gpus),
                   run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
-                  strategy_text(config)));
+                  strategy_text(config) + stages_text(config.mesh)));
   const auto tokens = static_cast<double>(config.global_tokens());
   screen.line(fmt::format(
       "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
@@ -322,6 +329,37 @@ void add_ranks(Screen& screen, const RankReport& ranks) {
                           format_duration(ranks.waiting_mean)));
 }
 
+/// A line for each class of ranks. The figures of the run are those of two of them.
+void add_classes(Screen& screen, const std::vector<ClassReport>& classes) {
+  const auto fullest = std::ranges::find(classes, true, &ClassReport::fullest);
+  const auto busiest = std::ranges::find(classes, true, &ClassReport::busiest);
+  screen.line("Classes", Colour::bold,
+              fmt::format(" {} of ranks; memory above is that of {}, the fullest; times are those "
+                          "of {}, which idles least",
+                          classes.size(), printable(fullest->role), printable(busiest->role)));
+  Table table{.columns = {{"  class"},
+                          {"ranks", Align::right},
+                          {"GiB", Align::right},
+                          {"compute", Align::right},
+                          {"exposed", Align::right},
+                          {"idle", Align::right},
+                          {"idle of the step", Align::right}},
+              .rows = {}};
+  for (const ClassReport& one : classes) {
+    const double step = static_cast<double>(std::max<std::int64_t>(one.step.value, 1));
+    table.rows.push_back({"  " + printable(one.role), format_count(one.ranks),
+                          format_gib(one.allocated), format_duration(one.compute),
+                          format_duration(one.exposed_communication), format_duration(one.idle),
+                          format_percent(static_cast<double>(one.idle.value) / step)});
+  }
+  std::string text = render_table(table, screen.style());
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    screen.line(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
 /// The routing's effect on the slowest rank, and whether the capacity for rows is sufficient.
 void add_routing(Screen& screen, const RoutingReport& routing, const PlanConfig& config) {
   std::string text = fmt::format("{}: ", printable(routing.routing));
@@ -371,6 +409,7 @@ std::string awaited_text(const ExposedUnit& most) {
     case Awaited::gradients: return whose + "gradients";
     case Awaited::gradient_norm: return "the gradient norm";
     case Awaited::expert_rows: return whose + "rows of experts";
+    case Awaited::sends: return "sends of other ranks";
     case Awaited::others: break;
   }
   return has_unit ? "collectives of " + most.unit : "collectives of no unit";
@@ -398,7 +437,8 @@ void add_communication(Screen& screen, const RunResult& run) {
   screen.line("Comm", Colour::bold, text + longest_wait(run.predicted(), time));
   screen.line(fmt::format(
       "       {} GiB sent per GPU; compute includes {} lost to collectives that share the GPU",
-      format_gib(run.traffic.all_gather + run.traffic.reduce_scatter + run.traffic.all_reduce),
+      format_gib(run.traffic.all_gather + run.traffic.reduce_scatter + run.traffic.all_reduce +
+                 run.traffic.sends),
       format_duration(time.contention)));
 }
 
@@ -480,6 +520,7 @@ std::string render_text(const RunResult& run, const TextStyle& style, const std:
   screen.blank();
   add_time_part(screen, run);
   if (const Predicted* predicted = run.predicted()) {
+    if (!predicted->classes.empty()) add_classes(screen, predicted->classes);
     if (predicted->ranks) add_ranks(screen, *predicted->ranks);
     if (predicted->routing) add_routing(screen, *predicted->routing, run.config);
     if (predicted->training) add_training(screen, *predicted->training);

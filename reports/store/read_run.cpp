@@ -351,6 +351,7 @@ Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run,
     Row(routing).take(text);
     MFSDP_SET(predicted.routing, routing_from_json(text, fmt::format("{}: routing", file)));
   }
+  predicted.classes = read_list<ClassReport>(database, run, "rank_classes");
   predicted.exposed_units = read_list<ExposedUnit>(database, run, "exposed_units");
   if (parts.timeline) MFSDP_TRY(read_memory(database, run, predicted.memory_timeline, file));
   return predicted;
@@ -392,6 +393,8 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
     return fail(where, fmt::format("runs.source: expected simulated or measured, found \"{}\"",
                                    row->source));
   MFSDP_LET(predicted, read_predicted(database, id, parts, std::move(row->predicted), where));
+  for (const ClassReport& one : predicted.classes)
+    if (one.busiest) result.traffic.sends = one.sends;
   return RunResult(std::move(result), std::move(predicted));
 }
 

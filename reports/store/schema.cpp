@@ -349,12 +349,32 @@ ALTER TABLE cached_memory RENAME COLUMN fits_certain TO verdict_certain;
 ALTER TABLE cached_memory ADD COLUMN fits_certain INTEGER;
 )sql";
 
+// A plan may have several classes of ranks, such as the stages of a pipeline.
+constexpr std::string_view kVersion14 = R"sql(
+CREATE TABLE rank_classes (
+  run INTEGER NOT NULL REFERENCES run_rows ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  role TEXT NOT NULL,
+  ranks INTEGER NOT NULL,
+  allocated_bytes INTEGER NOT NULL,
+  peak_bytes INTEGER NOT NULL,
+  step_ns INTEGER NOT NULL,
+  compute_ns INTEGER NOT NULL,
+  exposed_communication_ns INTEGER NOT NULL,
+  idle_ns INTEGER NOT NULL,
+  send_bytes INTEGER NOT NULL,
+  fullest INTEGER NOT NULL,
+  busiest INTEGER NOT NULL,
+  PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
   static const std::array migrations{
-      kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6, store_version_7(),
-      kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13};
+      kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6,  store_version_7(),
+      kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13, kVersion14};
   return migrations;
 }
 

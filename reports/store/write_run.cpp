@@ -247,6 +247,7 @@ struct RunWriter::Statements {
   Insert memory_errors{database, "memory_errors", with_keys("run", columns::kMemoryErrors)};
   Insert host_times{database, "host_times", with_keys("run", columns_of<HostTime>())};
   Insert routings{database, "routings", "run, routing"};
+  Insert classes{database, "rank_classes", with_keys("run, position", columns_of<ClassReport>())};
   Insert exposed{database, "exposed_units", with_keys("run, position", columns_of<ExposedUnit>())};
   Insert steps{database, "steps", with_keys("run, position", columns_of<StepResult>())};
   Insert evaluations{database, "evaluations",
@@ -292,6 +293,7 @@ struct RunWriter::Statements {
   void write_prediction(std::int64_t run, const Predicted& predicted) {
     predictions(run, predicted.live_peak, predicted.trust, predicted.ranks, predicted.training);
     if (predicted.routing) routings(run, routing_json(*predicted.routing));
+    write_list(classes, run, predicted.classes);
     write_list(exposed, run, predicted.exposed_units);
   }
 
@@ -376,8 +378,8 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   Statements::write_head(head, run, row);
   for (const char* part :
        {"plan_summaries", "predictions", "pools", "memory_categories", "cached_memory",
-        "memory_errors", "host_times", "routings", "exposed_units", "timelines", "op_copies",
-        "memory_copies", "launch_lists"})
+        "memory_errors", "host_times", "routings", "rank_classes", "exposed_units", "timelines",
+        "op_copies", "memory_copies", "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;

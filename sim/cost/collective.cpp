@@ -27,7 +27,7 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
     // all-gather.
     case CollectiveKind::all_to_all: return row.all_gather_ns;
     case CollectiveKind::send:
-    case CollectiveKind::recv: break;  // no plan with these is priced (core/plan/job.hpp)
+    case CollectiveKind::recv: break;  // message() has their price
   }
   return 0;
 }
@@ -53,11 +53,21 @@ struct CollectiveModel::Span {
 
 CollectiveModel::Span CollectiveModel::span_of(const CommunicatorShape& shape) const {
   const Cluster& cluster = cluster_;
-  const std::int64_t block = checked_mul(shape.ranks, shape.spacing);
+  std::int64_t alike = shape.ranks;  // in the innermost set
+  for (const RankSets& sets : shape.sets) alike /= sets.count;
+  const RankSets outermost =
+      shape.sets.empty() ? RankSets{.count = alike, .spacing = shape.spacing} : shape.sets.back();
+  const std::int64_t block = checked_mul(outermost.count, outermost.spacing);
   Span span{.ranks = static_cast<double>(shape.ranks)};
   if (stays_inside(block, cluster.domain, cluster.gpus)) return span;
-  const std::int64_t inside =
-      std::clamp<std::int64_t>(cluster.domain / shape.spacing, 1, shape.ranks);
+  std::int64_t inside = std::clamp<std::int64_t>(cluster.domain / shape.spacing, 1, alike);
+  bool is_whole = inside == alike;  // whether the sets so far are inside a domain
+  for (const RankSets& sets : shape.sets) {
+    if (!is_whole) break;
+    const auto count = std::clamp<std::int64_t>(cluster.domain / sets.spacing, 1, sets.count);
+    inside *= count;
+    is_whole = count == sets.count;
+  }
   const std::int64_t domains = std::max<std::int64_t>(2, ceil_div(shape.ranks, inside));
   span.domains = static_cast<double>(domains);
   span.same_place = inside > 1 || shape.spacing % cluster.gpus_per_node == 0;
@@ -228,7 +238,20 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
     own.by = way.transport;
     return own;
   }
-  const Span span = span_of(shape);
+  return cost_on(kind, bytes, span_of(shape), way);
+}
+
+CollectiveCost CollectiveModel::message(Bytes bytes, const PeerPath& path,
+                                        const CollectiveWay& way) const {
+  const Span span{.ranks = 2,
+                  .domains = path.domain ? 1.0 : 2.0,
+                  .leaves = path.leaf ? 1.0 : 2.0,
+                  .same_place = path.place};
+  return cost_on(CollectiveKind::all_gather, 2 * static_cast<double>(bytes.value), span, way);
+}
+
+CollectiveCost CollectiveModel::cost_on(CollectiveKind kind, double bytes, const Span& span,
+                                        const CollectiveWay& way) const {
   const bool local = span.domains <= 1;
   const Transport by = local ? way.transport : Transport::nccl;
   NcclTime time = local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);

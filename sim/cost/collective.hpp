@@ -18,12 +18,28 @@
 
 namespace mfsdp {
 
+/// Equal sets of ranks, `spacing` ranks of the world from one to the next.
+struct RankSets {
+  std::int64_t count = 1;
+  std::int64_t spacing = 1;
+};
+
 /// Ranks base, base + spacing, base + 2 spacing, ... of the world. dp_shard is contiguous (spacing
 /// 1); ranks along dp_outer are dp_shard apart. All `spacing` communicators are assumed to run at
-/// once, as in a symmetric step.
+/// once, as in a symmetric step. A communicator of dp_shard and pp that leaves out dp_outer has such
+/// ranks in `sets`, one for each index on pp.
 struct CommunicatorShape {
   std::int64_t ranks = 1;
   std::int64_t spacing = 1;
+  std::vector<RankSets> sets{};  ///< the innermost first; `ranks` counts all
+};
+
+/// The parts of the cluster that two ranks share, one of which sends to the other. For several
+/// pairs: those that both ranks of each pair share.
+struct PeerPath {
+  bool domain = true;  ///< links inside a node
+  bool leaf = true;    ///< the leaf switch
+  bool place = true;   ///< the place in their nodes
 };
 
 /// Transport and dtype of a collective inside a node.
@@ -60,9 +76,16 @@ class CollectiveModel {
                                     const CommunicatorShape& shape,
                                     const CollectiveWay& way = {}) const;
 
+  /// Price of a send and its recv: that of an all-gather of two ranks, which moves as many bytes
+  /// in each direction.
+  [[nodiscard]] CollectiveCost message(Bytes bytes, const PeerPath& path,
+                                       const CollectiveWay& way = {}) const;
+
  private:
   struct Span;
   [[nodiscard]] Span span_of(const CommunicatorShape& shape) const;
+  [[nodiscard]] CollectiveCost cost_on(CollectiveKind kind, double bytes, const Span& span,
+                                       const CollectiveWay& way) const;
   [[nodiscard]] const Route& route_below_leaf(const Span& span) const;
   [[nodiscard]] double link_scale(double ranks) const;
   [[nodiscard]] BytesPerNano bus_inside(CollectiveKind kind, double ranks) const;

@@ -243,19 +243,24 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
 /// Nanoseconds of a step's kernels on compute streams, by class. With `limited_alone`, only GEMMs
 /// and attention that reach the power limit count.
 PerKernelClass<double> CostModel::time_of_work(const Program& program, const Plan& plan,
-                                               const RoutedRows& routed, bool limited_alone) const {
+                                               const RoutedRows& routed, const EqualKernels& equal,
+                                               bool limited_alone) const {
   std::set<StreamId> compute;
   for (const Stream& stream : program.streams)
     if (stream.role == StreamRole::compute) compute.insert(stream.id);
   CostModel unscaled = *this;  // without an anchor's factor
   unscaled.kernel_factor_ = 1;
   PerKernelClass<double> work;
+  std::vector<std::optional<double>> known(equal.count());
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) {
       const auto* launched = std::get_if<Kernel>(&op.body);
       if (launched == nullptr || !compute.contains(op.stream)) continue;
       const KernelClass which = class_of(launched->kind);
-      const auto ns = static_cast<double>(unscaled.kernel(*launched, rows_of(routed, op)).value);
+      std::optional<double>& price = known[equal.of(op)];
+      if (!price)
+        price = static_cast<double>(unscaled.kernel(*launched, rows_of(routed, op)).value);
+      const double ns = *price;
       if (which == KernelClass::memory || !limited_alone || is_limited(ns))
         work[which] += ns * static_cast<double>(segment.repeat);
     }
@@ -265,6 +270,7 @@ PerKernelClass<double> CostModel::time_of_work(const Program& program, const Pla
 /// Energy of a step's collectives, as nanoseconds at the power limit.
 double CostModel::drawn_by_collectives(const Program& program, const Plan& plan) const {
   double drawn = 0;
+  PeerPaths paths(program, cluster_);
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) {
       const auto* launched = std::get_if<Collective>(&op.body);
@@ -272,20 +278,20 @@ double CostModel::drawn_by_collectives(const Program& program, const Plan& plan)
       const auto communicator =
           std::ranges::find(program.communicators, launched->communicator, &Communicator::id);
       if (communicator == program.communicators.end()) continue;  // simulate() reports the error
-      const CollectiveCost cost = collective(*launched, *communicator, program.config.mesh);
+      const CollectiveCost cost = collective(*launched, *communicator, paths);
       drawn += share(cost.contention.draw) * static_cast<double>(cost.duration.value) *
                static_cast<double>(segment.repeat);
     }
   return drawn;
 }
 
-CostModel CostModel::mixed(const Program& program, const Plan& plan,
-                           const RoutedRows& routed) const {
+CostModel CostModel::mixed(const Program& program, const Plan& plan, const RoutedRows& routed,
+                           const EqualKernels& equal) const {
   CostModel model = *this;
-  const PerKernelClass<double> limited = time_of_work(program, plan, routed, true);
+  const PerKernelClass<double> limited = time_of_work(program, plan, routed, equal, true);
   model.mix_ = power_mix(limited, drawn_by_collectives(program, plan));
   model.is_limited_ = limited_part(limited) > 0;
-  model.limited_ns_ = limited_part(model.time_of_work(program, plan, routed, false));
+  model.limited_ns_ = limited_part(model.time_of_work(program, plan, routed, equal, false));
   return model;
 }
 
@@ -302,13 +308,16 @@ CostModel CostModel::rested(Nanos idle) const {
 CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
                                      const CommunicatorShape& shape,
                                      const CollectiveWay& way) const {
-  CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
+  return at_clock(collectives_.cost(kind, bytes, shape, way),
+                  network_.at(kind, static_cast<double>(bytes.value), shape));
+}
+
+CollectiveCost CostModel::at_clock(CollectiveCost cost, double network_ratio) const {
   const bool by_sms = cost.link == LinkClass::node && cluster_.gpu.link == LinkKind::nvlink &&
                       traits_of(cost.by).holds_sms;
   if (is_limited_ && by_sms) slow_down(cost, collective_slowdown(mix_));
   double factor = collective_factor_;
-  if (cost.link == LinkClass::network)
-    factor *= network_.at(kind, static_cast<double>(bytes.value), shape);
+  if (cost.link == LinkClass::network) factor *= network_ratio;
   if (factor == 1) return cost;
   cost.duration = to_nanos(static_cast<double>(cost.duration.value) * factor);
   cost.latency = to_nanos(static_cast<double>(cost.latency.value) * factor);
@@ -317,9 +326,12 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
 }
 
 CollectiveCost CostModel::collective(const Collective& op, const Communicator& communicator,
-                                     const Mesh& mesh) const {
-  return collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh),
-                    {.transport = communicator.transport, .dtype = op.dtype});
+                                     PeerPaths& paths) const {
+  const CollectiveWay way{.transport = communicator.transport, .dtype = op.dtype};
+  if (op.peer)
+    return at_clock(collectives_.message(bytes_of(op.count, op.dtype), paths.of(*op.peer), way), 1);
+  return collective(op.kind, full_bytes(op, communicator.size),
+                    shape_of(communicator, paths.program().config.mesh), way);
 }
 
 CostModel CostModel::with_library_attention() const {
@@ -348,9 +360,23 @@ Result<CostModel> make_cost_model(const Cluster& cluster) {
 }
 
 CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh) {
-  std::int64_t spacing = mesh.world_size();
-  for (const Axis axis : communicator.axes) spacing = std::min(spacing, mesh.stride(axis));
-  return {.ranks = communicator.size, .spacing = spacing};
+  std::vector<RankSets> sets;
+  for (const Axis axis : communicator.axes)
+    if (mesh.size(axis) > 1)
+      sets.push_back({.count = mesh.size(axis), .spacing = mesh.stride(axis)});
+  std::ranges::sort(sets, {}, &RankSets::spacing);
+  std::vector<RankSets> apart;  // axes whose ranks follow each other evenly are one set
+  for (const RankSets& one : sets) {
+    if (!apart.empty() && apart.back().spacing * apart.back().count == one.spacing)
+      apart.back().count *= one.count;
+    else
+      apart.push_back(one);
+  }
+  CommunicatorShape shape{.ranks = communicator.size, .spacing = mesh.world_size()};
+  if (apart.empty()) return shape;
+  shape.spacing = apart.front().spacing;
+  shape.sets.assign(apart.begin() + 1, apart.end());
+  return shape;
 }
 
 Bytes full_bytes(const Collective& collective, std::int64_t ranks) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,10 +19,12 @@
 #include "core/plan/plan.hpp"
 #include "sim/cost/attention.hpp"
 #include "sim/cost/collective.hpp"
+#include "sim/cost/equal_kernels.hpp"
 #include "sim/cost/expert_rows.hpp"
 #include "sim/cost/gemm.hpp"
 #include "sim/cost/grouped.hpp"
 #include "sim/cost/network_ratios.hpp"
+#include "sim/cost/peer_paths.hpp"
 #include "sim/cost/power_mix.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
@@ -48,8 +51,13 @@ class CostModel {
   [[nodiscard]] std::int64_t ragged_loss(const Kernel& kernel) const;
 
   /// The model at the clock at which a GPU runs the kernels of this plan's compute streams.
-  [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan,
-                                const RoutedRows& routed = {}) const;
+  /// `equal`: of plans with this one; by unit if rows are routed.
+  [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan, const RoutedRows& routed,
+                                const EqualKernels& equal) const;
+  [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan) const {
+    const Plan* const only = &plan;
+    return mixed(program, plan, {}, EqualKernels(std::span(&only, 1), false));
+  }
 
   /// For a mixed() model: if the GPU computes nothing for `idle` in a step of its plan, GEMMs and
   /// attention of any length are faster, up to the GPU's peak. Unchanged for GPUs without a known
@@ -64,9 +72,9 @@ class CostModel {
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape,
                                           const CollectiveWay& way = {}) const;
-  /// The same for an op of a plan.
+  /// The same for an op of the program of `paths`. A send or recv: CollectiveModel::message().
   [[nodiscard]] CollectiveCost collective(const Collective& op, const Communicator& communicator,
-                                          const Mesh& mesh) const;
+                                          PeerPaths& paths) const;
 
   /// A copy of `bytes`: launch + 2 bytes / copy bandwidth on the device, launch + bytes / host
   /// bandwidth to and from the host.
@@ -95,8 +103,11 @@ class CostModel {
 
  private:
   [[nodiscard]] Nanos price(const Kernel& kernel, const ExpertRows* routed) const;
+  /// A collective's price by the collective model, at the clock and scale of this one.
+  [[nodiscard]] CollectiveCost at_clock(CollectiveCost cost, double network_ratio) const;
   [[nodiscard]] PerKernelClass<double> time_of_work(const Program& program, const Plan& plan,
                                                     const RoutedRows& routed,
+                                                    const EqualKernels& equal,
                                                     bool limited_alone) const;
   [[nodiscard]] double drawn_by_collectives(const Program& program, const Plan& plan) const;
   [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);

@@ -17,11 +17,11 @@ std::string computing_at(const std::vector<OpTime>& timeline, Nanos time) {
 
 }  // namespace
 
-LivePeak live_peak(const PredictedRun& run) {
+LivePeak live_peak(const std::vector<MemoryPoint>& points, const std::vector<OpTime>& timeline) {
   const auto total = [](const MemoryPoint& point) { return sum_of(point.categories); };
-  const auto most = std::ranges::max_element(run.memory_timeline, {}, total);
-  if (most == run.memory_timeline.end()) return {};
-  return {.live = total(*most), .op = computing_at(run.timeline, most->at)};
+  const auto most = std::ranges::max_element(points, {}, total);
+  if (most == points.end()) return {};
+  return {.live = total(*most), .op = computing_at(timeline, most->at)};
 }
 
 std::optional<PeakPlace> place_of_op(const Program& program, const Plan& plan,

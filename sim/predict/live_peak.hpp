@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/plan/plan.hpp"
 #include "reports/record/result.hpp"
@@ -15,9 +16,10 @@ struct LivePeak {
   std::string op;  ///< what the compute stream runs then or next; empty if that is nothing
 };
 
-/// The first point with the largest total. `run` must have its timelines, with the runtime's memory
-/// in every point.
-[[nodiscard]] LivePeak live_peak(const PredictedRun& run);
+/// The first point with the largest total. `points` must have the runtime's memory; `timeline` is
+/// that of their rank.
+[[nodiscard]] LivePeak live_peak(const std::vector<MemoryPoint>& points,
+                                 const std::vector<OpTime>& timeline);
 
 /// Phase and unit of the plan's op with that name; empty without such an op.
 [[nodiscard]] std::optional<PeakPlace> place_of_op(const Program& program, const Plan& plan,

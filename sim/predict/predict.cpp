@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/model/model.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/lifetimes.hpp"
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
@@ -23,13 +26,14 @@ namespace mfsdp {
 
 namespace {
 
-/// Callbacks of the engine, answered by the cost model. `costs`, `routed` and `peak` must outlive
-/// the result.
-Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& routed,
+/// Callbacks of the engine, answered by the cost model. All arguments must outlive the result.
+/// `known`: prices of kernels by their number in `equal`, as far as they were found.
+Prices prices_of(const CostModel& costs, PeerPaths& paths, const RoutedRows& routed,
+                 const EqualKernels& equal, std::vector<std::optional<KernelPrice>>& known,
                  PeakCheck& peak) {
   static_assert(kOne == kContentionUnit);
-  const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
-    const CollectiveCost cost = costs.collective(op, communicator, mesh);
+  const auto collective = [&](const Collective& op, const Communicator& communicator) {
+    const CollectiveCost cost = costs.collective(op, communicator, paths);
     return CollectivePrice{.duration = cost.duration,
                            .latency = cost.latency,
                            .occupancy = cost.contention.occupancy,
@@ -40,14 +44,17 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& rou
                            .link_share = cost.link_share,
                            .by_kernels = traits_of(cost.by).holds_sms};
   };
-  const auto kernel = [&costs, &routed, &peak](const Op& op) {
+  const auto kernel = [&](const Op& op) {
+    std::optional<KernelPrice>& found = known[equal.of(op)];
+    if (found) return *found;
     const auto& launched = std::get<Kernel>(op.body);
     const ExpertRows* rows = rows_of(routed, op);
     const Nanos price = costs.kernel(launched, rows);
     // The FLOPs are those of balanced experts; other row counts may take less time.
     if (rows == nullptr || launched.find_attribute("experts") == nullptr)
       peak.note(launched, price);
-    return KernelPrice(price, class_of(launched.kind), costs.ragged_loss(launched));
+    found = KernelPrice(price, class_of(launched.kind), costs.ragged_loss(launched));
+    return *found;
   };
   const auto copy = [&costs](const Copy& op) {
     CopyPrice price{.duration = costs.copy(op.kind, Bytes(op.input.touched_bytes())),
@@ -114,11 +121,11 @@ void complete_rates(RunFigures& run, const Gpu& gpu) {
   run.time.mfu = rates.tflops / gpu.bf16;
 }
 
-/// Adds the live peak and its place, from the timelines.
-void complete_memory(PredictedRun& run, Bytes runtime) {
+/// Adds the live peak and its place, from the timelines of one rank.
+void complete_memory(PredictedRun& run, const std::vector<OpTime>& timeline, Bytes runtime) {
   for (MemoryPoint& point : run.memory_timeline)
     point.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
-  const LivePeak peak = live_peak(run);
+  const LivePeak peak = live_peak(run.memory_timeline, timeline);
   run.live_peak = peak.live;
   run.peak_op = peak.op.empty() ? "start of the step" : peak.op;
 }
@@ -131,26 +138,111 @@ ClusterSummary cluster_summary(const Cluster& cluster) {
           .network = cluster.network};
 }
 
-/// Simulates at the clock of a step that idles as long as this one does without variation.
-Result<Simulation> simulate_at_clock(const Program& program, const Plan& plan,
-                                     const CostModel& costs, std::optional<PeakCheck>& peak,
-                                     const std::function<Nanos(const Op&)>& host,
-                                     const RoutedRows& routed, const RankVariation& variation) {
-  constexpr int kRounds = 4;
-  constexpr double kSame = 0.002;
-  const CostModel mixed = costs.mixed(program, plan, routed);
-  CostModel model = mixed;
-  for (int round = 1;; ++round) {
-    peak.emplace(costs.cluster().gpu);
-    Prices prices = prices_of(model, program.config.mesh, routed, *peak);
-    prices.host = host;
-    prices.launches_in_order = !host;
-    MFSDP_LET(simulation, simulate(program, plan, prices, {}));
-    CostModel rested = mixed.rested(simulation.time.idle);
-    if (round == kRounds || std::abs(rested.clock() - model.clock()) < kSame)
-      return variation.is_any() ? simulate(program, plan, prices, variation) : simulation;
-    model = std::move(rested);
+/// Ranks that run a program of a job.
+std::int64_t ranks_running(const Program& program, std::size_t programs) {
+  return programs == 1 ? program.config.mesh.world_size() : program.classes[0].ranks;
+}
+
+/// FLOPs of a step on the mean rank.
+double mean_flops(std::span<const Program> programs, std::span<const Plan* const> plans) {
+  if (programs.size() == 1) return model_flops(*plans[0]);
+  double sum = 0;
+  for (std::size_t c = 0; c < programs.size(); ++c)
+    sum +=
+        model_flops(*plans[c]) * static_cast<double>(ranks_running(programs[c], programs.size()));
+  return sum / static_cast<double>(programs[0].config.mesh.world_size());
+}
+
+/// Simulates each class at the clock of a step that idles as long as this one does without
+/// variation.
+class ClockedSimulation {
+ public:
+  ClockedSimulation(std::span<const Program> programs, std::span<const Plan* const> plans,
+                    const CostModel& costs, const RoutedRows& routed)
+      : programs_(programs),
+        plans_(plans),
+        gpu_(costs.cluster().gpu),
+        routed_(routed),
+        equal_(plans, !routed.empty()) {
+    for (std::size_t c = 0; c < programs.size(); ++c) {
+      mixed_.push_back(costs.mixed(programs[c], *plans[c], routed, equal_));
+      paths_.emplace_back(programs[c], costs.cluster());
+    }
+    models_ = mixed_;
   }
+
+  Result<Simulation> run(std::optional<PeakCheck>& peak,
+                         const std::function<Nanos(const Op&)>& host,
+                         const RankVariation& variation, std::size_t memory_class) {
+    constexpr int kRounds = 4;
+    std::size_t likely = memory_class;
+    for (int round = 1;; ++round) {
+      peak.emplace(gpu_);
+      std::vector<SimulatedPlan> classes;
+      std::vector<std::vector<std::optional<KernelPrice>>> known(programs_.size());
+      for (std::size_t c = 0; c < programs_.size(); ++c) {
+        known[c].resize(equal_.count());
+        Prices prices = prices_of(models_[c], paths_[c], routed_, equal_, known[c], *peak);
+        prices.host = host;
+        prices.launches_in_order = !host;
+        classes.push_back(
+            {.program = &programs_[c], .plan = plans_[c], .prices = std::move(prices)});
+      }
+      bool is_last = false;
+      const auto records = [&](const Simulation& simulation) {
+        is_last = round == kRounds || !changes_clock(simulation);
+        return is_last && !variation.is_any();
+      };
+      MFSDP_LET(
+          simulation,
+          simulate(classes, {},
+                   {.memory_class = memory_class, .likely_class = likely, .records = records}));
+      likely = simulation.reported_class;
+      if (!is_last) {
+        models_ = std::move(rested_);
+        continue;
+      }
+      if (!variation.is_any()) return std::move(simulation);
+      return simulate(classes, variation, {.memory_class = memory_class});
+    }
+  }
+
+ private:
+  /// Whether some class has another clock in that step than it was simulated with.
+  bool changes_clock(const Simulation& simulation) {
+    constexpr double kSame = 0.002;
+    rested_.clear();
+    bool is_another = false;
+    for (std::size_t c = 0; c < programs_.size(); ++c) {
+      rested_.push_back(mixed_[c].rested(simulation.classes[c].time.idle));
+      is_another |= std::abs(rested_[c].clock() - models_[c].clock()) >= kSame;
+    }
+    return is_another;
+  }
+
+  std::span<const Program> programs_;
+  std::span<const Plan* const> plans_;
+  const Gpu& gpu_;
+  const RoutedRows& routed_;
+  EqualKernels equal_;
+  std::vector<CostModel> mixed_;   // by class, as all of these
+  std::vector<CostModel> models_;  // with which it is simulated
+  std::vector<CostModel> rested_;  // at the clocks of the last simulation
+  std::vector<PeerPaths> paths_;
+};
+
+ClassReport class_report(const Program& program, const MemorySummary& memory,
+                         const ClassTimes& times) {
+  const TimeSummary& time = times.time;
+  return {.role = program.classes[0].role,
+          .ranks = program.classes[0].ranks,
+          .allocated = memory.allocated,
+          .peak = memory.peak,
+          .step = time.step,
+          .compute = time.compute,
+          .exposed_communication = time.exposed_communication,
+          .idle = time.idle,
+          .sends = times.traffic.sends};
 }
 
 }  // namespace
@@ -166,18 +258,39 @@ Footprint footprint(const Program& program, const Gpu& gpu) {
   return footprint;
 }
 
-Result<Prediction> predict(const Program& program, const CostModel& costs,
+std::size_t fullest_class(std::span<const Program> programs, const Gpu& gpu) {
+  const auto fullest = std::ranges::max_element(
+      programs, {}, [&](const Program& program) { return footprint(program, gpu).allocated; });
+  return static_cast<std::size_t>(fullest - programs.begin());
+}
+
+Result<Prediction> predict(std::span<const Program> programs, const CostModel& costs,
                            const RankVariation& variation,
-                           const std::function<Nanos(const Op&)>& host, const RoutedRows& routed) {
-  const Plan* plan = program.find_plan(kTrainPlan);
-  if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
+                           const std::function<Nanos(const Op&)>& host, const RoutedRows& routed,
+                           std::string hash) {
+  std::vector<const Plan*> plans;
+  for (const Program& program : programs) {
+    plans.push_back(program.find_plan(kTrainPlan));
+    if (plans.back() == nullptr)
+      return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
+  }
   const Cluster& cluster = costs.cluster();
   try {
-    MFSDP_LET(pools, buffer_lifetimes(program, *plan));
+    const std::size_t fullest = fullest_class(programs, cluster.gpu);
+    const Program& program = programs[fullest];
+    std::vector<std::vector<PoolLifetimes>> pools;  // by class
+    for (std::size_t c = 0; c < programs.size(); ++c) {
+      MFSDP_LET(of_class, buffer_lifetimes(programs[c], *plans[c]));
+      pools.push_back(std::move(of_class));
+    }
     std::optional<PeakCheck> peak;  // of the prices that were used
-    MFSDP_LET(simulation, simulate_at_clock(program, *plan, costs, peak, host, routed, variation));
+    ClockedSimulation clocked(programs, plans, costs, routed);
+    MFSDP_LET(simulation, clocked.run(peak, host, variation, fullest));
     PredictedRun run;
-    run.plan_hash = plan_hash(program);
+    if (hash.empty())
+      hash = programs.size() == 1 ? plan_hash(program)
+                                  : plan_hash(Job{{programs.begin(), programs.end()}});
+    run.plan_hash = std::move(hash);
     run.model_name = program.meta.model_name;
     run.parameters = parameter_count(program.config.model);
     run.config = program.config;
@@ -186,7 +299,8 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     for (Fact& fact : variation_facts(variation)) run.facts.push_back(std::move(fact));
     run.calibration = costs.calibration();
     run.cost_model_version = std::string(costs.version());
-    run.plan = plan_summary(program, *plan, pools);
+    run.plan = plan_summary(program, *plans[fullest], pools[fullest]);
+    run.plan.model_flops = mean_flops(programs, plans);
     run.time = simulation.time;
     run.traffic = simulation.traffic;
     run.exposed_units = simulation.exposed_units;
@@ -194,9 +308,19 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.omitted = std::move(simulation.omitted);
     run.memory_timeline = std::move(simulation.memory_timeline);
     const Bytes runtime = runtime_bytes(cluster.gpu, std::ssize(program.communicators));
-    run.memory = memory_of(program, peak_memory(program, pools), cluster.gpu, runtime);
-    complete_memory(run, runtime);
-    run.peak_place = place_of_op(program, *plan, run.peak_op);
+    run.memory = memory_of(program, peak_memory(program, pools[fullest]), cluster.gpu, runtime);
+    complete_memory(run, simulation.memory_ops.empty() ? run.timeline : simulation.memory_ops,
+                    runtime);
+    run.peak_place = place_of_op(program, *plans[fullest], run.peak_op);
+    if (programs.size() > 1)
+      for (std::size_t c = 0; c < programs.size(); ++c) {
+        ClassReport& report = run.classes.emplace_back(class_report(
+            programs[c],
+            memory_of(programs[c], peak_memory(programs[c], pools[c]), cluster.gpu, runtime),
+            simulation.classes[c]));
+        report.fullest = c == fullest;
+        report.busiest = c == simulation.reported_class;
+      }
     complete_rates(run, cluster.gpu);
     MFSDP_TRY(peak->judge(run.time));
     return Prediction{.run = std::move(run), .simulation = std::move(simulation)};

@@ -87,13 +87,20 @@ void add_reductions(PredictedRun& run, const PredictionRequest& request) {
 
 }  // namespace
 
+std::span<const Program> programs_of(const PredictionRequest& request) {
+  if (request.job) return request.job->programs;
+  return {request.program.get(), 1};
+}
+
 bool fits(Bytes memory, const PredictionRequest& request) {
   return memory + request.reserve <= request.costs->cluster().gpu.capacity;
 }
 
 Footprint footprint_of(const PredictionRequest& request) {
   const Gpu& gpu = request.costs->cluster().gpu;
-  return request.step ? footprint(*request.step) : footprint(*request.program, gpu);
+  if (request.step) return footprint(*request.step);
+  const std::span<const Program> programs = programs_of(request);
+  return footprint(programs[fullest_class(programs, gpu)], gpu);
 }
 
 bool fits(const PredictionRequest& request) {
@@ -149,7 +156,8 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   RoutedRows routed;
   if (request.routed && !request.routed->routing.is_balanced())
     routed = slowest_rows(request.routed->blocks, *request.program);
-  MFSDP_LET(prediction, predict(*request.program, *request.costs, request.variation, host, routed));
+  MFSDP_LET(prediction, predict(programs_of(request), *request.costs, request.variation, host,
+                                routed, request.plan_hash));
   MemorySummary& memory = prediction.run.memory;
   memory.reserve = request.reserve;
   memory.headroom -= request.reserve;
@@ -196,7 +204,8 @@ Result<Prediction> predict(const PredictionRequest& asked) {
     for (Fact& fact : routing_facts(report)) run.facts.push_back(std::move(fact));
     run.routing = std::move(report);
   }
-  run.ranks = report_of(prediction.simulation.ranks, request.variation);
+  const bool differ = programs_of(request).size() == 1 || request.variation.is_any();
+  if (differ) run.ranks = report_of(prediction.simulation.ranks, request.variation);
   return std::move(prediction);
 }
 

@@ -4,11 +4,14 @@
 
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "core/base/error.hpp"
 #include "core/memory/allocation_cache.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/engine_options.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/plan.hpp"
 #include "core/schedule/least_memory.hpp"
 #include "sim/allocator/settings.hpp"
@@ -30,6 +33,8 @@ struct PredictionRequest {
   AllocatorSettings allocator;                ///< of engines that use PyTorch's allocator
   Meta meta;                                  ///< of the program that is built
   std::shared_ptr<const Program> program;     ///< null: with_program() builds it
+  std::shared_ptr<const Job> job{};           ///< of a plan file: all programs; else null
+  std::string plan_hash{};                    ///< of that job
   std::shared_ptr<const EngineStep> step;     ///< of other engines, with their program
   std::shared_ptr<const CostModel> costs;     ///< of a cluster with as many GPUs as the mesh
   PriceErrors errors;                         ///< of those costs
@@ -42,10 +47,14 @@ struct PredictionRequest {
   std::shared_ptr<LeastMemoryTable> least;    ///< shared by many requests; may be null
 };
 
+/// The programs of a request that has its program: one for each class of ranks.
+[[nodiscard]] std::span<const Program> programs_of(const PredictionRequest& request);
+
 /// True if that much memory leaves the reserve free.
 [[nodiscard]] bool fits(Bytes memory, const PredictionRequest& request);
 
-/// Device memory of a request that has its program. For an engine with PyTorch's allocator
+/// Device memory of a request that has its program; of several classes, that of the fullest. For an
+/// engine with PyTorch's allocator
 /// `allocated` is what the allocator reserves at most, with the memory outside it, and `least` is
 /// what is allocated.
 [[nodiscard]] Footprint footprint_of(const PredictionRequest& request);

@@ -187,7 +187,8 @@ Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
 }  // namespace
 
 Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
-  MFSDP_LET(plan, plans_.read(job.common, {.gpus_are_chosen = say_gpus(job.given)}));
+  MFSDP_LET(plan,
+            plans_.read(job.common, {.gpus_are_chosen = say_gpus(job.given), .takes_jobs = true}));
   return read(plan, job);
 }
 
@@ -207,6 +208,8 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
   request.meta = plan.meta;
   request.program = plan.program;
+  request.job = plan.job;
+  request.plan_hash = plan.hash;
   if (request.config.param_dtype == DType::fp64 && !job.memory_alone)
     return fail(
         "--param-dtype",

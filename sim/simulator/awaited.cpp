@@ -21,6 +21,7 @@ AwaitedKinds::AwaitedKinds(const Program& program, const Plan& plan) : program_(
 }
 
 Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
+  if (is_point_to_point(collective.kind)) return Awaited::sends;
   if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
     return Awaited::gradients;
   if (collective.input.stated() && norm_parts_.contains(collective.input.buffer))

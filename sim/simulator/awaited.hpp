@@ -15,12 +15,13 @@ class AwaitedKinds {
   explicit AwaitedKinds(const Program& program, const Plan& plan);
 
   /// `collective`: the body of `op`, an op of the plan. Kinds:
+  ///   sends          of ranks to their peers, and receives
   ///   gradients      sums, and all transfers in the phase `reduce`
   ///   gradient_norm  reads what kernels `norm_partial` write
   ///   expert_rows    token exchange of forward and backward: all_to_all, and collectives on the
   ///                  compute stream itself
   ///   weights        all other gathers but the optimizer's
-  ///   others         directions of matrices, the loss, pipelines
+  ///   others         directions of matrices, the loss
   [[nodiscard]] Awaited of(const Op& op, const Collective& collective) const;
 
  private:

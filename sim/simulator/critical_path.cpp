@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "core/plan/rotation.hpp"
 #include "sim/simulator/op_names.hpp"
 #include "sim/simulator/plan_ids.hpp"
 
@@ -28,6 +29,7 @@ struct Instance {
   std::uint32_t segment = 0;
   std::uint32_t op = 0;
   std::int64_t instance = 0;
+  std::int64_t begun = 0;  ///< microbatches of the step (core/plan/rotation.hpp)
   std::int64_t start = 0;  ///< relative to the step's; of ops that take time
   std::int64_t duration = 0;
 };
@@ -37,12 +39,15 @@ std::vector<Instance> instances_of(const Plan& plan, std::int64_t repeats,
                                    const std::vector<OpSpan>& spans) {
   std::vector<Instance> instances;
   std::vector<std::size_t> begins;
+  std::int64_t begun = 0;
   for (std::uint32_t s = 0; s < plan.segments.size(); ++s) {
     begins.push_back(instances.size());
     if (plan.segments[s].ops.empty()) continue;
-    for (std::int64_t k = 0; k < std::min(plan.segments[s].repeat, repeats); ++k)
+    for (std::int64_t k = 0; k < std::min(plan.segments[s].repeat, repeats); ++k) {
+      begun += plan.segments[s].microbatches;
       for (std::uint32_t i = 0; i < plan.segments[s].ops.size(); ++i)
-        instances.push_back({.segment = s, .op = i, .instance = k});
+        instances.push_back({.segment = s, .op = i, .instance = k, .begun = begun});
+    }
   }
   for (const OpSpan& span : spans) {
     if (span.instance >= repeats) continue;
@@ -67,7 +72,10 @@ class GraphBuilder {
         graph_(graph),
         stream_(program.streams.size()),
         communicator_(program.communicators.size()),
-        record_(program.events.size()) {}
+        record_(program.events.size()) {
+    for (std::size_t event = 0; event < record_.size(); ++event)
+      record_[event].resize(static_cast<std::size_t>(program.events[event].instances.value_or(1)));
+  }
 
   /// Vertex i is instance i; the last two are the source, before all, and the sink, after all.
   void build() {
@@ -89,7 +97,7 @@ class GraphBuilder {
   void visit(Vertex v) {
     const Op& op = plan_.segments[instances_[v].segment].ops[instances_[v].op];
     if (const auto* wait = std::get_if<HostWait>(&op.body)) {
-      follow(record_[ids_.events[wait->event]], v);
+      follow(record_of(wait->event, op, v), v);
       follow(host_, v);
       host_ = v;
       told_.clear();
@@ -100,9 +108,9 @@ class GraphBuilder {
     stream_[stream] = v;
     if (told_.insert(stream).second) follow(host_, v);
     if (const auto* record = std::get_if<Record>(&op.body)) {
-      record_[ids_.events[record->event]] = v;
+      record_of(record->event, op, v) = v;
     } else if (const auto* wait = std::get_if<Wait>(&op.body)) {
-      follow(record_[ids_.events[wait->event]], v);
+      follow(record_of(wait->event, op, v), v);
     } else if (std::holds_alternative<GroupBegin>(op.body)) {
       grouped_[stream] = false;
     } else if (std::holds_alternative<GroupEnd>(op.body)) {
@@ -113,6 +121,12 @@ class GraphBuilder {
       communicator_[communicator] = v;
       count_group_once(stream, v);
     }
+  }
+
+  /// The latest record of the event's instance that the op at `v` uses.
+  std::optional<Vertex>& record_of(EventId event, const Op& op, Vertex v) {
+    auto& all = record_[ids_.events[event]];
+    return all[static_cast<std::size_t>(instance_of(instances_[v].begun, op.lag, std::ssize(all)))];
   }
 
   /// All members of a group have the duration of its one launch; only the first one keeps it.
@@ -130,7 +144,7 @@ class GraphBuilder {
   // The latest instance of each kind of order:
   std::vector<std::optional<Vertex>> stream_;
   std::vector<std::optional<Vertex>> communicator_;
-  std::vector<std::optional<Vertex>> record_;  // by event
+  std::vector<std::vector<std::optional<Vertex>>> record_;  // by event and instance
   std::optional<Vertex> host_;
   std::set<std::uint32_t> told_;           // streams with an op after the latest host wait
   std::map<std::uint32_t, bool> grouped_;  // streams in a group: whether a member was seen

@@ -2,7 +2,9 @@
 //
 // The graph has one vertex for each op instance of the reported step, and an edge for each
 // dependency: stream order, record to wait, communicator order, host waits. The weight of a vertex
-// is the op's duration in the simulation, with contention and shared links.
+// is the op's duration in the simulation, with contention and shared links. For a job of several
+// classes it has the ops of one rank. A receive has the time from its launch on, so it includes the
+// work that the peer still had to do.
 #pragma once
 
 #include <cstdint>

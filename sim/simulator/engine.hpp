@@ -3,11 +3,13 @@
 //
 // It runs in rounds. In each round, all ranks with an op that ends now end it and advance their
 // streams. Then the collectives begin whose last launch is ready, and rates change. So the result
-// does not depend on the order in which ranks are processed.
+// does not depend on the order in which ranks are processed. A rank without a collective advances
+// alone until it launches one; the others learn of that in the round of that time.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <deque>
+#include <span>
 #include <vector>
 
 #include "sim/simulator/rank.hpp"
@@ -39,18 +41,19 @@ class Marked {
 
 class Engine {
  public:
-  /// Times are recorded for the representative at position `kept`, if any. All references must
-  /// outlive the engine.
-  Engine(const RankPlan& common, const RankPartition& partition, const MemoryLedger& memory,
-         std::optional<std::size_t> kept);
+  /// `plans`: of each class of ranks. Times are recorded for the representatives at positions
+  /// `kept`. All references must outlive the engine.
+  Engine(std::span<const RankPlan> plans, const RankPartition& partition,
+         std::span<const std::size_t> kept);
 
   /// Runs until every rank has ended its second step. Throws OverflowError if time exceeds 63 bits.
+  /// Errors: ranks that wait for each other for ever, or that disagree on a collective or message.
   Result<void> run();
 
   /// Ranks by position of the representative.
   [[nodiscard]] std::vector<Rank>& ranks() { return ranks_; }
   /// By position of the representative: how long other ranks waited for it in the second step. This
-  /// is the sum, over the collectives that it reached last, of the time from the group's first
+  /// is the sum, over the collectives and messages that it reached last, of the time from the first
   /// launch to its own.
   [[nodiscard]] const std::vector<std::int64_t>& waited_for() const { return waited_for_; }
 
@@ -62,8 +65,36 @@ class Engine {
     std::int64_t rate = 0;
   };
 
+  /// A message of which one end was launched, or both.
+  struct Post {
+    std::uint32_t stream = 0;
+    std::uint32_t message = 0;  ///< position in the launch
+  };
+  /// Messages from one rank to another: those of which one end waits, and the one that moves.
+  struct Channel {
+    std::deque<Post> sends;
+    std::deque<Post> receives;
+    bool moves = false;
+    Int128 remaining = 0;      ///< of the front one, when its rate was set; 2^-20 ns at full speed
+    std::int64_t rate_at = 0;  ///< ns
+    std::int64_t rate = 0;
+  };
+
+  /// A rank that advanced beyond now_, as nothing can affect it before: what it did at its own time.
+  struct Ahead {
+    bool is = false;
+    std::vector<std::uint32_t> arrived;
+    std::vector<std::uint32_t> affected;
+  };
+
   Result<void> step_ranks();
-  void arrive(std::uint32_t group);
+  Result<void> step(std::uint32_t i);
+  Result<void> arrive(std::uint32_t group);
+  Result<void> post(std::uint32_t rank);
+  Result<void> begin_message(std::uint32_t channel);
+  void end_message(std::uint32_t channel);
+  void share_channel(std::uint32_t channel);
+  [[nodiscard]] const Message& front(std::uint32_t channel, bool sends);
   void share();
   void share_link(std::uint32_t group);
   Result<void> pass_time();
@@ -71,9 +102,12 @@ class Engine {
   const RankPartition& partition_;
   std::int64_t now_ = 0;
   std::vector<Rank> ranks_;
-  std::vector<Meeting> meetings_;  // by group
-  Timetable ends_;                 // by rank: end of its first op
-  std::size_t unfinished_;         // ranks in their first or second step
+  std::vector<Meeting> meetings_;                   // by group
+  Timetable ends_;                                  // by rank: end of its first op
+  std::vector<Channel> channels_;                   // as in the partition
+  Timetable message_ends_;                          // by channel
+  std::vector<std::vector<std::uint32_t>> moving_;  // by rank: channels whose message moves
+  std::size_t unfinished_;                          // ranks in their first or second step
   std::vector<std::int64_t> waited_for_;
 
   // State of one round:
@@ -82,6 +116,8 @@ class Engine {
   std::vector<std::uint32_t> affected_;  // groups sharing a link with one that began or ended
   Marked groups_;                        // the same without duplicates
   Marked touched_;                       // ranks whose next end may change
+  std::vector<Ahead> ahead_;             // by rank
+  std::vector<std::uint32_t> ended_;     // channels whose message ends now
 };
 
 }  // namespace mfsdp

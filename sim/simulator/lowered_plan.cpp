@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -19,6 +20,7 @@ struct OpenLaunch {
   std::int64_t latency = 0;    ///< ns
   bool by_kernels = false;
   Launch launch{};
+  std::vector<std::uint32_t> channels{};  ///< with a message
 };
 
 class Lowering {
@@ -29,15 +31,17 @@ class Lowering {
         ids_(ids),
         prices_(prices),
         awaited_(program, plan),
-        tracks_(program.streams.size()) {}
+        tracks_(program.streams.size()),
+        slots_(first_slots(program)) {}
 
   Result<LoweredPlan> run() {
     MFSDP_TRY(open_segments());
     for (const LoweredSegment& segment : lowered_.segments)
-      MFSDP_TRY(tracks_.add_segment(plan_, segment.source, ids_, program_.events.size()));
+      MFSDP_TRY(tracks_.add_segment(plan_, segment.source, ids_, program_.events));
     tracks_.finish();
     lowered_.track_stream = tracks_.streams();
     for (segment_ = 0; segment_ < lowered_.segments.size(); ++segment_) MFSDP_TRY(translate());
+    add_live_turns();
     return std::move(lowered_);
   }
 
@@ -55,6 +59,7 @@ class Lowering {
   }
 
   Result<void> open_segments() {
+    std::int64_t begun = 0;
     for (std::size_t s = 0; s < plan_.segments.size(); ++s) {
       const Segment& segment = plan_.segments[s];
       const auto where = [&] { return fmt::format("{}.{}.repeat", plan_.name, segment.name); };
@@ -66,6 +71,9 @@ class Lowering {
       lowered.repeat = segment.repeat;
       lowered.length = static_cast<std::int64_t>(segment.ops.size());
       lowered.begin = lowered_.length;
+      lowered.microbatches = segment.microbatches;
+      lowered.begun = begun;
+      begun = checked_add(begun, checked_mul(segment.microbatches, segment.repeat));
       lowered.streams.resize(program_.streams.size());
       lowered_.length = checked_add(lowered_.length, checked_mul(lowered.length, lowered.repeat));
       if (lowered_.length > kMostOps || lowered.repeat > kMostOps)
@@ -77,9 +85,34 @@ class Lowering {
     for (const BufferId id : first.live_in) {
       const auto where = [&] { return fmt::format("{}.{}.live_in", plan_.name, first.name); };
       MFSDP_LET(buffer, ids_.buffers.resolve(id, where));
-      lowered_.live_in.push_back(buffer);
+      if (!program_.buffers[buffer].instances) lowered_.live_in.push_back(slots_[buffer]);
     }
     return {};
+  }
+
+  /// Instances of buffers that a step releases before it acquires them are live before the first
+  /// op.
+  void add_live_turns() {
+    std::vector<bool> seen(slots_.back());
+    for (const LoweredSegment& segment : lowered_.segments)
+      for (std::int64_t k = 0; k < segment.repeat; ++k) {
+        bool turns = false;
+        for (const Op& op : plan_.segments[segment.source].ops) {
+          const auto* acquire = std::get_if<Acquire>(&op.body);
+          const auto* release = std::get_if<Release>(&op.body);
+          if (acquire == nullptr && release == nullptr) continue;
+          const std::uint32_t buffer =
+              ids_.buffers[acquire != nullptr ? acquire->buffer : release->buffer];
+          const auto& instances = program_.buffers[buffer].instances;
+          if (!instances || k >= *instances) continue;  // the same slots again
+          turns = true;
+          const std::uint32_t slot =
+              slots_[buffer] + static_cast<std::uint32_t>(segment.turn(k, op.lag, *instances));
+          if (!seen[slot] && release != nullptr) lowered_.live_in.push_back(slot);
+          seen[slot] = true;
+        }
+        if (!turns) break;
+      }
   }
 
   /// Translates the entries of one segment, and the places where the host waits in it.
@@ -122,9 +155,9 @@ class Lowering {
     const std::uint32_t stream = ids_.streams[op.stream];
     switch (op.kind()) {
       case OpKind::acquire:
-        return use_buffer(std::get<Acquire>(op.body).buffer, Action::acquire, i, entry);
+        return use_buffer(std::get<Acquire>(op.body).buffer, Action::acquire, op, i, entry);
       case OpKind::release:
-        return use_buffer(std::get<Release>(op.body).buffer, Action::release, i, entry);
+        return use_buffer(std::get<Release>(op.body).buffer, Action::release, op, i, entry);
       case OpKind::kernel: {
         const KernelPrice price = prices_.kernel(op);
         entry.kind = price.kind;
@@ -162,13 +195,13 @@ class Lowering {
         return true;
       }
       case OpKind::wait:
-        MFSDP_TRY(add_wait(std::get<Wait>(op.body).event, std::get<Wait>(op.body).bindings, i));
+        MFSDP_TRY(add_wait(std::get<Wait>(op.body).event, std::get<Wait>(op.body).bindings, op, i));
         entry.action = Action::wait;
         entry.detail = static_cast<std::uint32_t>(lowered_.waits.size() - 1);
         return true;
       case OpKind::host_wait: {
         const auto& wait = std::get<HostWait>(op.body);
-        MFSDP_TRY(add_wait(wait.event, wait.bindings, i));
+        MFSDP_TRY(add_wait(wait.event, wait.bindings, op, i));
         lowered_.segments[segment_].host.push_back(
             {.op = entry.op, .wait = static_cast<std::uint32_t>(lowered_.waits.size() - 1)});
         return false;
@@ -177,12 +210,16 @@ class Lowering {
     return false;
   }
 
-  Result<bool> use_buffer(BufferId id, Action action, std::size_t i, Entry& entry) const {
+  Result<bool> use_buffer(BufferId id, Action action, const Op& op, std::size_t i, Entry& entry) {
     MFSDP_LET(buffer, ids_.buffers.resolve(id, place(i)));
     if (program_.buffers[buffer].persistent)
       return wrong(i, fmt::format("buffer '{}' is persistent", program_.buffers[buffer].name));
     entry.action = action;
-    entry.detail = buffer;
+    entry.detail = static_cast<std::uint32_t>(lowered_.uses.size());
+    lowered_.uses.push_back({.buffer = buffer,
+                             .slot = slots_[buffer],
+                             .instances = program_.buffers[buffer].instances.value_or(1),
+                             .lag = op.lag});
     return true;
   }
 
@@ -209,7 +246,31 @@ class Lowering {
     return is_entry;
   }
 
-  Result<void> join(OpenLaunch& open, std::size_t i) const {
+  /// Adds a send or recv. Messages of one channel follow each other in a launch.
+  void add_message(OpenLaunch& open, const Collective& collective, const CollectivePrice& price) {
+    const PeerChannel channel{.communicator = open.communicator,
+                              .peer = *collective.peer,
+                              .sends = collective.kind == CollectiveKind::send};
+    auto& known = lowered_.channels;
+    const auto at = static_cast<std::uint32_t>(std::ranges::find(known, channel) - known.begin());
+    if (at == known.size()) known.push_back(channel);
+    Message message{.channel = at,
+                    .duration = price.duration.value,
+                    .link = price.link,
+                    .bytes = bytes_of(collective.count, collective.dtype)};
+    const std::int64_t bandwidth = price.duration.value - price.latency.value;
+    if (std::ranges::find(open.channels, at) != open.channels.end())
+      message.duration = bandwidth;
+    else
+      open.channels.push_back(at);
+    if (price.duration.value > 0)
+      message.demand = static_cast<std::int64_t>(
+          static_cast<Int128>(std::clamp<std::int64_t>(price.link_share, 0, kOne)) * bandwidth /
+          price.duration.value);
+    open.launch.messages.push_back(message);
+  }
+
+  Result<void> join(OpenLaunch& open, std::size_t i) {
     const auto& collective = std::get<Collective>(ops()[i].body);
     const std::uint32_t communicator = ids_.communicators[collective.communicator];
     if (communicator != open.communicator)
@@ -235,9 +296,17 @@ class Lowering {
       raise(open.launch.traffic, price.traffic);
       raise(open.launch.drag, price.drag);
     }
+    const bool sends_or_receives = is_point_to_point(collective.kind);
+    if (!open.launch.members.empty() && sends_or_receives != open.launch.is_point_to_point())
+      return wrong(i, "expected either collectives or sends and receives in a group");
+    if (sends_or_receives) {
+      if (!collective.peer) return wrong(i, "expected a peer");
+      add_message(open, collective, price);
+    }
     open.launch.link = price.link;
     open.launch.brings = awaited_.of(ops()[i], collective);
     open.by_kernels |= price.by_kernels;
+    open.launch.bytes += bytes_of(collective.count, collective.dtype);
     open.launch.members.push_back(static_cast<std::uint32_t>(i));
     return {};
   }
@@ -260,11 +329,45 @@ class Lowering {
     return true;
   }
 
-  Result<void> add_wait(EventId id, std::span<const Binding> bindings, std::size_t i) {
+  /// Adds a wait for an event with several instances.
+  Result<void> add_turn_wait(std::uint32_t event, const Op& op, std::size_t i) {
+    const LoweredSegment& segment = lowered_.segments[segment_];
+    const TrackTable::TurnWait wait{.segment = segment_,
+                                    .op = i,
+                                    .event = event,
+                                    .lag = op.lag,
+                                    .instances = *program_.events[event].instances};
+    const std::int64_t period = wait.instances / std::gcd(wait.instances, segment.microbatches);
+    const std::int64_t count = std::min(segment.repeat, wait.instances + period);
+    LoweredWait lowered{.first = static_cast<std::uint32_t>(lowered_.targets.size()),
+                        .count = static_cast<std::uint32_t>(count),
+                        .period = static_cast<std::uint32_t>(std::min(period, count))};
+    for (std::int64_t k = 0; k < count; ++k) {
+      const auto target = tracks_.of_turn(wait, k);
+      if (!target)
+        return wrong(i, fmt::format("deadlock: in instance {} of the segment it waits for event "
+                                    "'{}', which no op records in that turn",
+                                    k, program_.events[event].name));
+      lowered_.targets.push_back(*target);
+    }
+    lowered_.waits.push_back(lowered);
+    return {};
+  }
+
+  void add_targets(const Target& first, const Target& later) {
+    lowered_.waits.push_back(
+        {.first = static_cast<std::uint32_t>(lowered_.targets.size()), .count = 2, .period = 1});
+    lowered_.targets.push_back(first);
+    lowered_.targets.push_back(later);
+  }
+
+  Result<void> add_wait(EventId id, std::span<const Binding> bindings, const Op& op,
+                        std::size_t i) {
     MFSDP_LET(event, ids_.events.resolve(id, place(i)));
-    LoweredWait wait;
+    if (program_.events[event].instances) return add_turn_wait(event, op, i);
     if (latest_[event]) {
-      wait.first = wait.later = tracks_.same_instance(segment_, *latest_[event]);
+      const Target target = tracks_.same_instance(segment_, *latest_[event]);
+      add_targets(target, target);
     } else {
       const std::string& name = program_.events[event].name;
       const auto before = tracks_.latest_before(segment_, event);
@@ -275,10 +378,9 @@ class Lowering {
         return wrong(i, fmt::format("deadlock: waits for event '{}' of this step, but the host "
                                     "issues its record, op {}, only later",
                                     name, now->record.value));
-      wait.first = before->target;
-      wait.later = tracks_.instance_before(segment_, event).value_or(before->target);
+      add_targets(before->target,
+                  tracks_.instance_before(segment_, event).value_or(before->target));
     }
-    lowered_.waits.push_back(wait);
     return {};
   }
 
@@ -300,6 +402,7 @@ class Lowering {
   const Prices& prices_;
   AwaitedKinds awaited_;
   TrackTable tracks_;
+  std::vector<std::uint32_t> slots_;  // of each buffer, the first
   LoweredPlan lowered_;
 
   // State of the segment that is being translated:

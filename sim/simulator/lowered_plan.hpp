@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plan/rotation.hpp"
 #include "sim/simulator/awaited.hpp"
 #include "sim/simulator/plan_ids.hpp"
 #include "sim/simulator/prices.hpp"
@@ -14,20 +15,53 @@
 
 namespace mfsdp {
 
-/// The latest record before the wait, in host order.
+/// The latest record before the wait, in host order. It has a target for each of the segment's
+/// first instances. From then on the last `period` targets take turns.
 struct LoweredWait {
-  Target first;  ///< in instance 0 of the segment
-  Target later;  ///< in its other instances
+  std::uint32_t first = 0;  ///< position in LoweredPlan::targets
+  std::uint32_t count = 1;
+  std::uint32_t period = 1;  ///< at most `count`
 
-  [[nodiscard]] const Target& target(std::int64_t instance) const {
-    return instance == 0 ? first : later;
+  /// The position of the target in an instance of the segment.
+  [[nodiscard]] std::size_t at(std::int64_t instance) const {
+    const std::int64_t beyond = instance - count;
+    if (beyond < 0) return first + static_cast<std::size_t>(instance);
+    const std::int64_t turn = period == 1 ? 0 : beyond % period;
+    return first + count - period + static_cast<std::size_t>(turn);
   }
+};
+
+/// Messages from or to one peer on one communicator; the n-th that is sent is the n-th received.
+struct PeerChannel {
+  std::uint32_t communicator = 0;  ///< position in the program
+  PeerStep peer;
+  bool sends = true;
+
+  friend bool operator==(const PeerChannel&, const PeerChannel&) = default;
+};
+
+/// A send or a recv of a launch.
+struct Message {
+  std::uint32_t channel = 0;  ///< position in LoweredPlan::channels
+  std::int64_t duration = 0;  ///< ns alone; only the launch's first of its channel has a latency
+  std::int64_t demand = 0;    ///< share of the link; kOne is 1
+  int link = 0;
+  Bytes bytes;
+};
+
+/// An acquire or release.
+struct BufferUse {
+  std::uint32_t buffer = 0;    ///< position in the program
+  std::uint32_t slot = 0;      ///< of the buffer's first instance (rotation.hpp)
+  std::int64_t instances = 1;  ///< of the buffer
+  std::int64_t lag = 0;
 };
 
 inline constexpr std::int64_t kNoOrder = -1;
 
 /// One collective, or a group of collectives. A group's launch has the sum of their bandwidth parts
-/// and one latency.
+/// and one latency. Or one or several sends and receives: each moves when its peer's launch is
+/// there too, and the launch ends with its last message.
 struct Launch {
   Target turn;                     ///< launches of one communicator run in host order
   std::uint32_t communicator = 0;  ///< position in the program
@@ -41,7 +75,11 @@ struct Launch {
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number
   Awaited brings = Awaited::others;    ///< of a group: that of its last member
+  Bytes bytes;                         ///< of all members, as they count them
   std::vector<std::uint32_t> members;  ///< collectives, positions in the segment
+  std::vector<Message> messages;       ///< of sends and receives, in their order; else empty
+
+  [[nodiscard]] bool is_point_to_point() const { return !messages.empty(); }
 };
 
 /// A copy's demand on a link. Each link has only one kind of ops.
@@ -57,7 +95,7 @@ struct Entry {
   Action action = Action::kernel;
   KernelClass kind = KernelClass::memory;  ///< of kernels
   std::uint32_t op = 0;                    ///< position in the segment; of a group, its end
-  std::uint32_t detail = 0;  ///< position of the launch, transfer, wait or buffer; a record's track
+  std::uint32_t detail = 0;  ///< position of the launch, transfer, wait or use; a record's track
   std::int64_t duration = 0;
   std::int64_t ragged_loss = 0;  ///< as KernelPrice has it
 };
@@ -73,6 +111,8 @@ struct LoweredSegment {
   std::int64_t repeat = 1;
   std::int64_t length = 0;         ///< ops
   std::int64_t begin = 0;          ///< of its first instance, in ops from the step's start
+  std::int64_t microbatches = 0;   ///< that begin in an instance
+  std::int64_t begun = 0;          ///< those of the step before its first instance
   std::int64_t ordered = 0;        ///< launches of an instance that begin in order
   std::int64_t ordered_begin = 0;  ///< those of the step before its first instance
   std::vector<std::vector<Entry>> streams;
@@ -83,6 +123,11 @@ struct LoweredSegment {
   std::int64_t host_begin = 0;  ///< of its first instance, ns of the host from the step's start
 
   [[nodiscard]] std::int64_t host_length() const { return issued.empty() ? 0 : issued.back(); }
+  /// The number of a thing with several instances that an op with that lag uses.
+  [[nodiscard]] std::int64_t turn(std::int64_t instance, std::int64_t lag,
+                                  std::int64_t instances) const {
+    return instance_of(begun + (instance + 1) * microbatches, lag, instances);
+  }
 };
 
 struct LoweredPlan {
@@ -94,9 +139,16 @@ struct LoweredPlan {
   std::int64_t spans = 0;                   ///< kernels, collectives and copies in a step
   std::vector<std::uint32_t> track_stream;  ///< of a record track; the number of streams otherwise
   std::vector<LoweredWait> waits;
+  std::vector<Target> targets;  ///< of all waits
+  std::vector<BufferUse> uses;
+  std::vector<PeerChannel> channels;
   std::vector<Launch> launches;
   std::vector<LinkShare> transfers{{}};  ///< of copies; the first is that of one without a link
-  std::vector<std::uint32_t> live_in;    ///< buffers live before the first op
+  std::vector<std::uint32_t> live_in;    ///< slots live before the first op
+
+  [[nodiscard]] const Target& target(std::uint32_t wait, std::int64_t instance) const {
+    return targets[waits[wait].at(instance)];
+  }
 };
 
 /// Largest number of ops in a step that is simulated; more is an error.

@@ -16,10 +16,11 @@ Result<MemoryLedger> MemoryLedger::open(const Program& program, const PlanIds& i
     entry.category = buffer.category;
     if (program.pools[pool].space == MemorySpace::device) entry.size = buffer.size;
     if (buffer.persistent) ledger.add(entry);
-    ledger.entries_.push_back(entry);
+    ledger.entries_.insert(ledger.entries_.end(),
+                           static_cast<std::size_t>(buffer.instances.value_or(1)), entry);
   }
-  for (const std::uint32_t buffer : live_in)
-    if (!ledger.entries_[buffer].live) ledger.add(ledger.entries_[buffer]);
+  for (const std::uint32_t slot : live_in)
+    if (!ledger.entries_[slot].live) ledger.add(ledger.entries_[slot]);
   ledger.begin_window(0);
   return ledger;
 }
@@ -34,16 +35,16 @@ void MemoryLedger::begin_window(std::int64_t now) {
   points_.push_back({.at = Nanos(now), .categories = live_});
 }
 
-bool MemoryLedger::acquire(std::uint32_t buffer, std::int64_t now, bool keep) {
-  Entry& entry = entries_[buffer];
+bool MemoryLedger::acquire(std::uint32_t slot, std::int64_t now, bool keep) {
+  Entry& entry = entries_[slot];
   if (entry.live) return false;
   add(entry);
   if (keep && entry.size.value > 0) points_.push_back({.at = Nanos(now), .categories = live_});
   return true;
 }
 
-bool MemoryLedger::release(std::uint32_t buffer, std::int64_t now, bool keep) {
-  Entry& entry = entries_[buffer];
+bool MemoryLedger::release(std::uint32_t slot, std::int64_t now, bool keep) {
+  Entry& entry = entries_[slot];
   if (!entry.live) return false;
   entry.live = false;
   live_.at(static_cast<std::size_t>(entry.category)) -= entry.size;

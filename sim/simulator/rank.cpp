@@ -20,12 +20,12 @@ constexpr std::int64_t kIssue = -3;  // the host has not issued the op yet
 }  // namespace
 
 Rank::Rank(const RankPlan& common, const std::vector<std::uint32_t>& groups,
-           const KernelTimes& kernels, MemoryLedger memory, bool keeps_times)
+           const KernelTimes& kernels, bool keeps_times)
     : common_(common),
       lowered_(common.lowered),
       groups_(groups),
       kernels_(kernels),
-      memory_(std::move(memory)),
+      memory_(common.memory),
       keeps_times_(keeps_times),
       host_(static_cast<std::uint32_t>(common.program.streams.size())),
       cursors_(host_),
@@ -82,10 +82,63 @@ Result<void> Rank::run(std::int64_t now, std::int64_t until, std::vector<std::ui
   while (true) {
     pass_time(now);
     MFSDP_TRY(step(arrived, affected));
-    if (now >= until || finished_ || !arrived.empty() || !affected.empty()) return {};
+    if (now >= until || finished_ || !arrived.empty() || !affected.empty() || !posted().empty())
+      return {};
     now = share();
     if (now >= until) return {};
+    if (lowered_.host_length == 0 && running_.computes_alone()) {
+      run_alone();
+      now = now_;
+    }
   }
+}
+
+/// The rest of the loop above for a rank that runs one compute op and nothing else: advances through
+/// the ops after it until the stream must wait, launches something, or may wake another one.
+/// Nothing slows these ops down.
+void Rank::run_alone() {
+  const std::uint32_t stream = running_.first();
+  Running& op = running_.of_stream(stream);
+  const Cursor& cursor = cursors_[stream];
+  while (true) {
+    if (op.end == kNever) return;
+    pass_time(op.end);
+    if (op.step == kReported && keeps_times_) keep_spans(op);
+    pass(stream);
+    finish();
+    while (passes_alone(stream)) pass(stream);
+    finish();
+    const bool goes_on = !finished_ && !cursor.done && cursor.next->action == Action::kernel &&
+                         cursor.position + cursor.next->op < issued_;
+    if (!goes_on) break;
+    begin(stream).set_rate(now_, kOne);
+  }
+  running_.remove(stream);
+  wake(stream);
+}
+
+/// Does the stream's next entry if it takes no time and concerns no other stream.
+bool Rank::passes_alone(std::uint32_t stream) {
+  const Cursor& cursor = cursors_[stream];
+  if (cursor.done) return false;
+  const Entry& entry = *cursor.next;
+  if (cursor.position + entry.op >= issued_) return false;
+  switch (entry.action) {
+    case Action::acquire:
+    case Action::release: return use_buffer(cursor);
+    case Action::wait: {
+      const Target& target = lowered_.target(entry.detail, cursor.instance);
+      return counts_[target.track] >= target.count(cursor.step, cursor.instance);
+    }
+    case Action::record:
+      if (!waiters_.empty()) return false;
+      ++counts_[entry.detail];
+      return true;
+    case Action::kernel:
+    case Action::copy:
+    case Action::launch: break;
+  }
+  return false;
 }
 
 Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected) {
@@ -110,7 +163,7 @@ void Rank::note_computing(std::vector<std::uint32_t>& affected) {
   if (computes == computes_) return;
   computes_ = computes;
   for (const Running& op : running_.ops())
-    if (op.is_collective() && !op.waits) affected.push_back(op.group);
+    if (op.is_collective() && !op.waits && !op.is_point_to_point()) affected.push_back(op.group);
 }
 
 /// Runs the stream's entries until one takes time or must wait.
@@ -142,7 +195,7 @@ Result<void> Rank::advance_stream(std::uint32_t stream) {
         return {};
       }
       case Action::wait: {
-        const Target& target = lowered_.waits[entry.detail].target(cursor.instance);
+        const Target& target = lowered_.target(entry.detail, cursor.instance);
         if (!reached(target, target.count(cursor.step, cursor.instance), stream)) return {};
         break;
       }
@@ -194,7 +247,7 @@ void Rank::advance_host() {
     const LoweredSegment& segment = lowered_.segments[host.segment];
     if (host.index < segment.host.size()) {
       const HostEntry& entry = segment.host[host.index];
-      const Target& target = lowered_.waits[entry.wait].target(host.instance);
+      const Target& target = lowered_.target(entry.wait, host.instance);
       if (!reached(target, target.count(host.step, host.instance), host_)) {
         issued_ =
             host.step * lowered_.length + segment.begin + host.instance * segment.length + entry.op;
@@ -251,16 +304,21 @@ bool Rank::keeps_instance(std::int64_t instance) const {
 bool Rank::use_buffer(const Cursor& cursor) {
   if (finished_) return true;  // the window is over
   const Entry& entry = *cursor.next;
+  const BufferUse& use = lowered_.uses[entry.detail];
+  std::uint32_t slot = use.slot;
+  if (use.instances > 1)
+    slot += static_cast<std::uint32_t>(
+        lowered_.segments[cursor.segment].turn(cursor.instance, use.lag, use.instances));
   const bool keep = keeps_times_ && keeps_instance(cursor.instance);
-  return entry.action == Action::acquire ? memory_.acquire(entry.detail, now_, keep)
-                                         : memory_.release(entry.detail, now_, keep);
+  return entry.action == Action::acquire ? memory_.acquire(slot, now_, keep)
+                                         : memory_.release(slot, now_, keep);
 }
 
 Error Rank::misused_buffer(const Cursor& cursor) const {
   const Entry& entry = *cursor.next;
   return {place_of(common_.plan, lowered_.segments[cursor.segment].source, entry.op),
           fmt::format("instance {}: buffer '{}' is {}", cursor.instance,
-                      common_.program.buffers[entry.detail].name,
+                      common_.program.buffers[lowered_.uses[entry.detail].buffer].name,
                       entry.action == Action::acquire ? "acquired while it is live"
                                                       : "released while it is not live")};
 }
@@ -279,7 +337,9 @@ Running& Rank::begin(std::uint32_t stream) {
   std::int64_t scale = kOne;
   if (entry.action == Action::launch) {
     op.launch = &lowered_.launches[entry.detail];
-    op.group = groups_[op.launch->communicator];
+    const bool meets_group = !op.launch->is_point_to_point();
+    op.group = meets_group ? groups_[op.launch->communicator] : kNoGroup;
+    op.messages_left = static_cast<std::uint32_t>(op.launch->messages.size());
     op.waits = op.queued = true;
     if (op.launch->order != kNoOrder) {
       const LoweredSegment& segment = lowered_.segments[cursor.segment];
@@ -331,16 +391,36 @@ void Rank::end_ops(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_
     pass(stream);
     wake(stream);
     if (op.launch == nullptr) continue;
-    affect(op.launch->link, affected);
+    if (!op.launch->is_point_to_point()) affect(op.launch->link, affected);
     reach(op.launch->turn.track);
   }
 }
 
-void Rank::meet(std::uint32_t group, std::int64_t now, std::vector<std::uint32_t>& affected) {
+void Rank::meet(std::uint32_t group, Int128 work, std::int64_t now,
+                std::vector<std::uint32_t>& affected) {
   pass_time(now);
   Running& op = running_.of_group(group);
   op.waits = false;
+  op.remaining = work;
   affect(op.launch->link, affected);
+}
+
+void Rank::begin_message(std::uint32_t stream, const MovingMessage& message, std::int64_t now,
+                         std::vector<std::uint32_t>& affected) {
+  pass_time(now);
+  Running& op = running_.of_stream(stream);
+  running_.add_message(message);
+  op.set_moving(now, op.moving + 1, op.messages_left);
+  affect(message.link, affected);
+}
+
+void Rank::end_message(std::uint32_t stream, const MovingMessage& message, std::int64_t now,
+                       std::vector<std::uint32_t>& affected) {
+  pass_time(now);
+  Running& op = running_.of_stream(stream);
+  running_.remove_message(message);
+  op.set_moving(now, op.moving - 1, op.messages_left - 1);
+  affect(message.link, affected);
 }
 
 void Rank::affect(int link, std::vector<std::uint32_t>& affected) const {
@@ -390,7 +470,7 @@ const Launch& Rank::awaited_launch() const {
   const Running* longest = nullptr;
   for (std::uint32_t own = 0; own < host_; ++own) {
     const Running& op = running_.ops()[own];
-    if (!op.is_collective()) continue;
+    if (!op.communicates()) continue;
     if (is_compute_[own]) return *op.launch;
     for (std::uint32_t stream = 0; stream < host_; ++stream) {
       if (!is_compute_[stream] || blocked_on_[stream] < 0) continue;
@@ -420,9 +500,20 @@ void Rank::keep_spans(const Running& op) {
   }
 }
 
-/// Not reachable for lowered plans: every wait refers to an op that the host issued earlier, and
-/// all ranks run one plan.
+Error Rank::at_fault(const Running& op, std::string what) const {
+  const std::uint32_t member = op.launch == nullptr ? op.entry->op : op.launch->members.front();
+  return {place_of(common_.plan, lowered_.segments[op.segment].source, member), std::move(what)};
+}
+
+/// Not reachable where all ranks run one lowered plan: every wait refers to an op that the host
+/// issued earlier. Ranks of several classes may wait for each other for ever.
 Error Rank::stalled() const {
+  for (const Running& op : running_.ops()) {
+    if (!op.is_collective()) continue;
+    return at_fault(op, fmt::format("deadlock: in instance {} of step {} it waits for other ranks "
+                                    "for ever",
+                                    op.instance, op.step));
+  }
   for (const Cursor& cursor : cursors_) {
     if (cursor.done) continue;
     return {place_of(common_.plan, lowered_.segments[cursor.segment].source, cursor.next->op),

@@ -2,8 +2,10 @@
 // The engine has the state that ranks share: time, and the begin and rate of collectives.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/simulator/jitter.hpp"
@@ -35,18 +37,19 @@ struct StepRecord {
   std::vector<OpSpan> spans;                  ///< by end; empty where times are not kept
 };
 
-/// Data that all ranks share.
+/// Data that all ranks of one class share.
 struct RankPlan {
   const Program& program;
   const Plan& plan;
-  const LoweredPlan& lowered;
+  LoweredPlan lowered;
+  MemoryLedger memory;  ///< before the first op
 };
 
 class Rank {
  public:
   /// `groups`: the group of each communicator. `keeps_times`: record spans and memory points.
   Rank(const RankPlan& common, const std::vector<std::uint32_t>& groups, const KernelTimes& kernels,
-       MemoryLedger memory, bool keeps_times);
+       bool keeps_times);
 
   /// Ends the ops that are due, then advances each stream to its next op that takes time or must
   /// wait. Appends the groups of collectives that became ready, and of those whose rate may change:
@@ -54,24 +57,46 @@ class Rank {
   /// none, continues with the next ends before `until`.
   Result<void> run(std::int64_t now, std::int64_t until, std::vector<std::uint32_t>& arrived,
                    std::vector<std::uint32_t>& affected);
-  /// All ranks of the group have arrived: its collective begins. Appends the groups on its link,
-  /// its own included.
-  void meet(std::uint32_t group, std::int64_t now, std::vector<std::uint32_t>& affected);
+  /// All ranks of the group have arrived: its collective begins, with that work (2^-20 ns at full
+  /// speed). Appends the groups on its link, its own included.
+  void meet(std::uint32_t group, Int128 work, std::int64_t now,
+            std::vector<std::uint32_t>& affected);
   void set_rate(std::uint32_t group, std::int64_t now, std::int64_t rate);
+  /// Streams whose sends and receives became ready; the caller clears the list.
+  [[nodiscard]] std::vector<std::uint32_t>& posted() { return running_.posted(); }
+  /// The launch of sends and receives on a stream.
+  [[nodiscard]] const Running& on_stream(std::uint32_t stream) {
+    return running_.of_stream(stream);
+  }
+  /// A message of the stream's launch begins or ends. Appends the groups of collectives on its
+  /// link.
+  void begin_message(std::uint32_t stream, const MovingMessage& message, std::int64_t now,
+                     std::vector<std::uint32_t>& affected);
+  void end_message(std::uint32_t stream, const MovingMessage& message, std::int64_t now,
+                   std::vector<std::uint32_t>& affected);
   /// Updates the rates of kernels after any of the above; returns when the next op ends.
   std::int64_t share();
 
   /// The group's collective; it must be present.
   [[nodiscard]] const Running& collective(std::uint32_t group) { return running_.of_group(group); }
   [[nodiscard]] std::int64_t demand(int link) const { return running_.demand(link); }
+  [[nodiscard]] std::int64_t demand(const MovingMessage& message) const {
+    return running_.demand(message.link, message.sends);
+  }
   /// Slowdown of that collective by the ops on compute streams; kOne is 1.
   [[nodiscard]] std::int64_t drag(const Launch& launch) const { return running_.drag(launch); }
+  /// Whether nothing that other ranks do can affect it before it launches something itself.
+  [[nodiscard]] bool is_independent() const {
+    return std::ranges::none_of(running_.ops(), &Running::is_collective);
+  }
   /// Whether an op runs that does not wait for other ranks.
   [[nodiscard]] bool runs() const;
   [[nodiscard]] std::int64_t now() const { return now_; }
   /// Whether its second step is complete.
   [[nodiscard]] bool finished() const { return finished_; }
   [[nodiscard]] Error stalled() const;
+  /// An error at one of its ops.
+  [[nodiscard]] Error at_fault(const Running& op, std::string what) const;
 
   [[nodiscard]] StepRecord& record() { return record_; }
   [[nodiscard]] MemoryLedger& memory() { return memory_; }
@@ -115,6 +140,8 @@ class Rank {
   [[nodiscard]] bool keeps_instance(std::int64_t instance) const;
   [[nodiscard]] Error misused_buffer(const Cursor& cursor) const;
   Running& begin(std::uint32_t stream);
+  void run_alone();
+  [[nodiscard]] bool passes_alone(std::uint32_t stream);
   Result<void> step(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected);
   void end_ops(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected);
   void pass(std::uint32_t stream);

@@ -1,10 +1,10 @@
 // Variation between ranks, and the choice of ranks to simulate.
 //
-// All ranks run one plan and synchronise in collectives. Ranks behave identically, to the
-// nanosecond, if they have equal speed and their groups contain equal ranks; one of them then
-// represents all. Colour refinement finds these classes. Initially the colour of a rank is its
-// speed. Then ranks get different colours if their groups, of any communicator, contain different
-// sets of colours, until nothing changes:
+// Ranks synchronise in collectives, and in sends and receives. Ranks behave identically, to the
+// nanosecond, if they run one plan at equal speed and their groups contain equal ranks; one of them
+// then represents all. Colour refinement finds these classes. Initially the colour of a rank is its
+// plan and its speed. Then ranks get different colours if their groups, of any communicator,
+// contain different sets of colours, until nothing changes:
 //
 //   2 x 4 ranks in HSDP, rank 5 slow       4 classes of 1, 3, 1 and 3 ranks
 //   dp_outer 0:  . a . .                   s  the slow one
@@ -13,11 +13,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/base/error.hpp"
 #include "core/base/rational.hpp"
 #include "core/plan/plan.hpp"
+#include "sim/simulator/lowered_plan.hpp"
 
 namespace mfsdp {
 
@@ -50,6 +52,19 @@ struct Representative {
   std::int64_t rank = 0;         ///< the first of its class
   std::int64_t ranks = 1;        ///< in the class
   std::int64_t kernel_time = 0;  ///< of its kernels relative to their price; kOne is 1
+  std::uint32_t of_class = 0;    ///< position of the plan that it runs
+};
+
+/// The simulated ranks at the ends of a channel, by position.
+struct RankChannel {
+  std::uint32_t sender = 0;
+  std::uint32_t receiver = 0;
+};
+
+/// The program of one class of ranks of a job, and the channels of its plan.
+struct ClassOfRanks {
+  const Program* program = nullptr;
+  std::span<const PeerChannel> channels{};
 };
 
 /// The simulated ranks and their groups.
@@ -62,13 +77,16 @@ struct RankPartition {
   std::vector<std::vector<std::uint32_t>> groups;
   /// By representative, then by position of the communicator in the program: position in `groups`.
   std::vector<std::vector<std::uint32_t>> group_of;
+  std::vector<RankChannel> channels{};
+  /// By representative, then by channel of its plan: position in `channels`.
+  std::vector<std::vector<std::uint32_t>> channel_of{};
 };
 
-/// Classes of the ranks of the program's mesh. A communicator joins the ranks that differ only in
-/// their index on its axes. Without variation there is one class for any mesh. Errors name the
-/// field: a rank outside the mesh or given twice, a factor or jitter out of range, too many ranks
-/// to simulate.
-[[nodiscard]] Result<RankPartition> partition_ranks(const Program& program,
+/// Classes of the ranks of the programs' mesh. A communicator joins the ranks that differ only in
+/// their index on its axes. Without variation, a program alone has one class for any mesh. Errors
+/// name the field: a rank outside the mesh or given twice, a factor or jitter out of range, too
+/// many ranks to simulate, a peer outside the mesh.
+[[nodiscard]] Result<RankPartition> partition_ranks(std::span<const ClassOfRanks> classes,
                                                     const RankVariation& variation);
 
 }  // namespace mfsdp

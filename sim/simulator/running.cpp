@@ -3,9 +3,7 @@
 #include <algorithm>
 
 namespace mfsdp {
-namespace {
 
-/// `work` at `rate`, rounded up.
 std::int64_t time_for(Int128 work, std::int64_t rate) {
   if (work <= 0) return 0;
   if (work <= kNever - kOne) {  // the usual case, without 128-bit division
@@ -14,8 +12,6 @@ std::int64_t time_for(Int128 work, std::int64_t rate) {
   }
   return checked_narrow((work + rate - 1) / rate);
 }
-
-}  // namespace
 
 void Running::change_rate(std::int64_t now, std::int64_t new_rate) {
   remaining -= static_cast<Int128>(now - rate_at) * rate;
@@ -32,6 +28,18 @@ Running& RunningOps::start(std::uint32_t stream) {
 }
 
 std::int64_t RunningOps::demand(int link) const {
+  if (messages_.empty()) return collective_demand(link);
+  return std::max(demand(link, true), demand(link, false));
+}
+
+std::int64_t RunningOps::demand(int link, bool sends) const {
+  std::int64_t demand = collective_demand(link);
+  for (const MovingMessage& message : messages_)
+    if (message.link == link && message.sends == sends) demand += message.demand;
+  return demand;
+}
+
+std::int64_t RunningOps::collective_demand(int link) const {
   std::int64_t demand = 0;
   for (const Running& op : ops_)
     if (op.is_on(link)) demand += op.launch->demand;
@@ -74,7 +82,10 @@ void RunningOps::take_queued(std::int64_t now, std::vector<std::uint32_t>& group
       }
       op.queued = false;
       op.came = now;
-      groups.push_back(op.group);
+      if (op.is_point_to_point())
+        posted_.push_back(static_cast<std::uint32_t>(&op - ops_.data()));
+      else
+        groups.push_back(op.group);
     }
   }
 }
@@ -112,8 +123,10 @@ void RunningOps::share(std::int64_t now) {
   std::int64_t next_end = kNever;
   for (const Running& op : ops_) {
     if (!op.is_collective()) continue;
-    communicates = true;
-    waits |= op.waits;
+    if (op.communicates()) {
+      communicates = true;
+      waits |= op.waits;
+    }
     next_end = std::min(next_end, op.end);
     if (op.queued) continue;
     held = std::max(held, op.launch->occupancy);

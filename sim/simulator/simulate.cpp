@@ -23,7 +23,7 @@ bool deals_gradients(const Program& program, const PlanIds& ids, const Collectiv
 }
 
 /// Bytes that one rank sends for all collectives of a step: (n - 1) / n of the full bytes; twice
-/// that for all_reduce, which is a reduce_scatter and an all_gather.
+/// that for all_reduce, which is a reduce_scatter and an all_gather; all bytes of a send.
 TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanIds& ids) {
   TrafficSummary traffic;
   for (const Segment& segment : plan.segments)
@@ -48,8 +48,8 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
           traffic.all_reduce += Bytes(checked_narrow(sent)) * segment.repeat;
           break;
         }
-        case CollectiveKind::send:
-        case CollectiveKind::recv: break;  // no plan with these is simulated (core/plan/job.hpp)
+        case CollectiveKind::send: traffic.sends += bytes * segment.repeat; break;
+        case CollectiveKind::recv: break;  // its peer sends
       }
     }
   return traffic;
@@ -147,15 +147,17 @@ Nanos compute_alone(const StepRecord& record) {
   return Nanos(record.compute) - Nanos(checked_narrow(record.lost / kOne));
 }
 
-/// The position of the representative for which the others wait most.
-std::size_t find_critical(Engine& engine) {
+/// The position of the representative of a class for which the others wait most.
+std::size_t find_critical(Engine& engine, const RankPartition& partition, std::uint32_t of_class) {
+  std::optional<std::size_t> critical;
   const auto weight = [&](std::size_t i) {
     return std::pair(engine.waited_for()[i], compute_alone(engine.ranks()[i].record()));
   };
-  std::size_t critical = 0;
-  for (std::size_t i = 1; i < engine.ranks().size(); ++i)
-    if (weight(i) > weight(critical)) critical = i;
-  return critical;
+  for (std::size_t i = 0; i < engine.ranks().size(); ++i) {
+    if (partition.representatives[i].of_class != of_class) continue;
+    if (!critical || weight(i) > weight(*critical)) critical = i;
+  }
+  return critical.value_or(0);
 }
 
 RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std::size_t reported) {
@@ -198,7 +200,6 @@ void describe(const RankPlan& common, const PlanIds& ids, Rank& rank, Simulation
     return std::tie(a.start, a.segment, a.instance, a.op) <
            std::tie(b.start, b.segment, b.instance, b.op);
   });
-  simulation.time = time_of(record, common.lowered);
   simulation.timeline = timeline_of(program, plan, ids, record.spans);
   simulation.omitted = omitted_of(plan, record.spans);
   simulation.memory_timeline = rank.memory().take_points();
@@ -207,41 +208,94 @@ void describe(const RankPlan& common, const PlanIds& ids, Rank& rank, Simulation
   simulation.spans = std::move(record.spans);
 }
 
+/// The position of the first representative of a class.
+std::size_t first_of_class(const RankPartition& partition, std::size_t of_class) {
+  const auto first =
+      std::ranges::find(partition.representatives, of_class, &Representative::of_class);
+  return static_cast<std::size_t>(first - partition.representatives.begin());
+}
+
+/// A class's plan, ready to run.
+Result<RankPlan> rank_plan(const SimulatedPlan& one, const PlanIds& ids) {
+  MFSDP_LET(lowered, lower(*one.program, *one.plan, ids, one.prices));
+  MFSDP_LET(memory, MemoryLedger::open(*one.program, ids, lowered.live_in));
+  return RankPlan{.program = *one.program,
+                  .plan = *one.plan,
+                  .lowered = std::move(lowered),
+                  .memory = std::move(memory)};
+}
+
 /// The reported rank is known only at the end, and recording all ranks would take too much memory.
 /// So with several ranks, a second run records the reported one.
-Result<Simulation> simulate_checked(const Program& program, const Plan& plan, const Prices& prices,
-                                    const RankVariation& variation) {
-  const PlanIds ids(program);
-  MFSDP_LET(partition, partition_ranks(program, variation));
-  MFSDP_LET(lowered, lower(program, plan, ids, prices));
-  MFSDP_LET(memory, MemoryLedger::open(program, ids, lowered.live_in));
-  const RankPlan common{.program = program, .plan = plan, .lowered = lowered};
-  std::optional<std::size_t> kept;
-  if (partition.representatives.size() == 1) kept = 0;
-  std::optional<Engine> engine(std::in_place, common, partition, memory, kept);
+Result<Simulation> simulate_checked(std::span<const SimulatedPlan> classes,
+                                    const RankVariation& variation, const SimulationTerms& terms) {
+  std::vector<PlanIds> ids;
+  std::vector<RankPlan> plans;
+  ids.reserve(classes.size());
+  plans.reserve(classes.size());
+  for (const SimulatedPlan& one : classes) {
+    MFSDP_LET(plan, rank_plan(one, ids.emplace_back(*one.program)));
+    plans.push_back(std::move(plan));
+  }
+  std::vector<ClassOfRanks> of_ranks;
+  for (const RankPlan& plan : plans)
+    of_ranks.push_back({.program = &plan.program, .channels = plan.lowered.channels});
+  MFSDP_LET(partition, partition_ranks(of_ranks, variation));
+  std::vector<std::size_t> kept;
+  if (partition.representatives.size() == 1 || terms.likely_class)
+    for (const std::size_t c : {terms.likely_class.value_or(0), terms.memory_class})
+      kept.push_back(first_of_class(partition, c));
+  std::optional<Engine> engine(std::in_place, plans, partition, kept);
   MFSDP_TRY(engine->run());
 
   Simulation simulation;
-  const std::size_t reported = find_critical(*engine);
+  std::vector<std::size_t> critical;  // by class
+  for (std::uint32_t c = 0; c < plans.size(); ++c) {
+    critical.push_back(find_critical(*engine, partition, c));
+    simulation.classes.push_back(
+        {.time = time_of(engine->ranks()[critical[c]].record(), plans[c].lowered),
+         .traffic = traffic_of(plans[c].program, plans[c].plan, ids[c])});
+  }
+  const auto busiest = std::ranges::min_element(
+      simulation.classes, {}, [](const ClassTimes& times) { return times.time.idle; });
+  const auto most = static_cast<std::size_t>(busiest - simulation.classes.begin());
+  const std::size_t reported = critical[most];
+  simulation.reported_class = most;
+  simulation.time = busiest->time;
+  simulation.traffic = busiest->traffic;
   simulation.ranks = summarise_ranks(partition, *engine, reported);
-  simulation.traffic = traffic_of(program, plan, ids);
-  if (!kept) {
-    engine.emplace(common, partition, memory, reported);
+  if (terms.records && !terms.records(simulation)) return simulation;
+  const std::vector<std::size_t> described{reported, critical[terms.memory_class]};
+  if (kept != described) {
+    engine.emplace(plans, partition, described);
     MFSDP_TRY(engine->run());
   }
-  describe(common, ids, engine->ranks()[reported], simulation);
+  describe(plans[most], ids[most], engine->ranks()[reported], simulation);
+  if (const std::size_t c = terms.memory_class; c != most) {
+    Simulation of_memory;
+    describe(plans[c], ids[c], engine->ranks()[critical[c]], of_memory);
+    simulation.memory_timeline = std::move(of_memory.memory_timeline);
+    simulation.memory_ops = std::move(of_memory.timeline);
+  }
   return simulation;
 }
 
 }  // namespace
 
+Result<Simulation> simulate(std::span<const SimulatedPlan> classes, const RankVariation& variation,
+                            const SimulationTerms& terms) {
+  try {
+    return simulate_checked(classes, variation, terms);
+  } catch (const OverflowError& error) {
+    return fail(classes.front().plan->name,
+                fmt::format("times or bytes out of range: {}", error.what()));
+  }
+}
+
 Result<Simulation> simulate(const Program& program, const Plan& plan, const Prices& prices,
                             const RankVariation& variation) {
-  try {
-    return simulate_checked(program, plan, prices, variation);
-  } catch (const OverflowError& error) {
-    return fail(plan.name, fmt::format("times or bytes out of range: {}", error.what()));
-  }
+  const SimulatedPlan all{.program = &program, .plan = &plan, .prices = prices};
+  return simulate(std::span(&all, 1), variation);
 }
 
 }  // namespace mfsdp

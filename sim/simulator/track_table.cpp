@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 namespace mfsdp {
 namespace {
 
@@ -25,11 +28,12 @@ std::uint32_t TrackTable::intern(auto& tracks, const auto& key, std::uint32_t st
 }
 
 Result<void> TrackTable::add_segment(const Plan& plan, std::size_t segment, const PlanIds& ids,
-                                     std::size_t events) {
+                                     const std::vector<Event>& events) {
   const std::vector<Op>& ops = plan.segments[segment].ops;
   Counts counts;
   counts.repeat = plan.segments[segment].repeat;
-  counts.last_record.resize(events);
+  counts.microbatches = plan.segments[segment].microbatches;
+  counts.last_record.resize(events.size());
   std::map<std::uint32_t, std::size_t> open;  // groups: stream to position of its begin
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const Op& op = ops[i];
@@ -42,7 +46,10 @@ Result<void> TrackTable::add_segment(const Plan& plan, std::size_t segment, cons
     if (const auto* record = std::get_if<Record>(&op.body)) {
       MFSDP_LET(event, ids.events.resolve(record->event, place));
       const std::uint32_t track = intern(records_, std::pair(event, stream), stream);
-      counts.last_record[event] = TrackPlace{track, grown(counts.in_segment, track)++};
+      const TrackPlace there{track, grown(counts.in_segment, track)++};
+      counts.last_record[event] = there;
+      if (events[event].instances)
+        counts.turning[event].push_back({.op = i, .place = there, .lag = op.lag});
     } else if (const auto* begin = std::get_if<GroupBegin>(&op.body)) {
       MFSDP_TRY(ids.communicators.resolve(begin->communicator, place));
       open.emplace(stream, i);
@@ -65,7 +72,10 @@ Result<void> TrackTable::add_segment(const Plan& plan, std::size_t segment, cons
 
 void TrackTable::finish() {
   per_step_.assign(size(), 0);
+  std::int64_t begun = 0;
   for (Counts& counts : counts_) {
+    counts.begun = begun;
+    begun = checked_add(begun, checked_mul(counts.microbatches, counts.repeat));
     counts.in_segment.resize(size());
     counts.before = per_step_;
     for (std::size_t track = 0; track < size(); ++track)
@@ -101,6 +111,47 @@ std::optional<TrackTable::Latest> TrackTable::latest_before(std::size_t segment,
     latest.target.per_instance = 0;  // the waiting segment has its own instances
     if (latest.step_before) latest.target.base -= latest.target.per_step;
     return latest;
+  }
+  return std::nullopt;
+}
+
+std::optional<Target> TrackTable::find_turn(std::size_t segment, const TurnWait& wait,
+                                            std::int64_t turn, std::int64_t last,
+                                            std::size_t end) const {
+  const Counts& counts = counts_[segment];
+  const auto records = counts.turning.find(wait.event);
+  if (records == counts.turning.end()) return std::nullopt;
+  // After as many instances of the segment as the event has, each of these was used.
+  const std::int64_t first = std::max<std::int64_t>(0, last - wait.instances);
+  for (std::int64_t k = last; k >= first; --k)
+    for (auto record = records->second.rbegin(); record != records->second.rend(); ++record) {
+      if (k == last && record->op >= end) continue;
+      if (counts.turn(k, record->lag, wait.instances) != turn) continue;
+      Target target = same_instance(segment, record->place);
+      target.base += k * target.per_instance;
+      target.per_instance = 0;
+      return target;
+    }
+  return std::nullopt;
+}
+
+std::optional<Target> TrackTable::of_turn(const TurnWait& wait, std::int64_t k) const {
+  constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
+  const Counts& own = counts_[wait.segment];
+  const std::int64_t turn = own.turn(k, wait.lag, wait.instances);
+  if (auto target = find_turn(wait.segment, wait, turn, k, wait.op)) {
+    // As a function of k: later instances wait for records as far back.
+    target->per_instance = own.in_segment[target->track];
+    target->base -= k * target->per_instance;
+    return target;
+  }
+  const std::size_t segments = counts_.size();
+  for (std::size_t back = 1; back <= segments; ++back) {
+    const std::size_t earlier = (wait.segment + segments - back) % segments;
+    auto target = find_turn(earlier, wait, turn, counts_[earlier].repeat - 1, all);
+    if (!target) continue;
+    if (earlier >= wait.segment) target->base -= target->per_step;
+    return target;
   }
   return std::nullopt;
 }

@@ -15,6 +15,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plan/rotation.hpp"
 #include "sim/simulator/plan_ids.hpp"
 
 namespace mfsdp {
@@ -46,7 +47,7 @@ class TrackTable {
   /// for each segment in order. Errors: unknown ids, groups that are not closed, or that contain
   /// ops other than collectives.
   Result<void> add_segment(const Plan& plan, std::size_t segment, const PlanIds& ids,
-                           std::size_t events);
+                           const std::vector<Event>& events);
   /// Called once, after the last segment.
   void finish();
 
@@ -75,15 +76,47 @@ class TrackTable {
   /// The event's last record that the host issues before instance 0 of the segment.
   [[nodiscard]] std::optional<Latest> latest_before(std::size_t segment, std::uint32_t event) const;
 
+  /// A wait for an event with several instances.
+  struct TurnWait {
+    std::size_t segment = 0;
+    std::size_t op = 0;  ///< position in the segment
+    std::uint32_t event = 0;
+    std::int64_t lag = 0;
+    std::int64_t instances = 1;
+  };
+  /// The target in instance `k` of the segment: reached when the event's instance of that turn
+  /// (core/plan/rotation.hpp) has its latest record that the host issues before the wait. Nothing
+  /// if no op records it. From k = TurnWait::instances on, a target that is in the segment itself
+  /// is the same function of k for each k with the same turn.
+  [[nodiscard]] std::optional<Target> of_turn(const TurnWait& wait, std::int64_t k) const;
+
  private:
+  struct PlacedRecord {
+    std::size_t op = 0;  ///< position in the segment
+    TrackPlace place;
+    std::int64_t lag = 0;
+  };
   struct Counts {
     std::int64_t repeat = 1;
+    std::int64_t microbatches = 0;
+    std::int64_t begun = 0;  ///< microbatches of the step's earlier segments
+    std::map<std::uint32_t, std::vector<PlacedRecord>> turning;  // by event, those with instances
+
+    [[nodiscard]] std::int64_t turn(std::int64_t k, std::int64_t lag,
+                                    std::int64_t instances) const {
+      return instance_of(begun + (k + 1) * microbatches, lag, instances);
+    }
     std::vector<std::int64_t> in_segment;                // by track
     std::vector<std::int64_t> before;                    // by track: in the step's earlier segments
     std::vector<std::optional<TrackPlace>> last_record;  // by event
   };
 
   std::uint32_t intern(auto& tracks, const auto& key, std::uint32_t stream);
+  /// The last record of that turn in instances `last` down to `first` of a segment; in the last one
+  /// only before op `end`.
+  [[nodiscard]] std::optional<Target> find_turn(std::size_t segment, const TurnWait& wait,
+                                                std::int64_t turn, std::int64_t last,
+                                                std::size_t end) const;
 
   std::uint32_t streams_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> records_;

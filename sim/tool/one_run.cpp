@@ -37,10 +37,9 @@ namespace mfsdp {
 namespace {
 
 Result<void> write_files(const SimOptions& asked, const PredictionRequest& request,
-                         const PredictedRun& run) {
+                         const PredictedRun& run, const Program& program) {
   const CommonOptions& options = asked.common;
-  const Program& program = *request.program;
-  MFSDP_TRY(write_plan(options, program));
+  MFSDP_TRY(request.job ? write_plan(options, *request.job) : write_plan(options, program));
   if (asked.memory_snapshot) {
     const MemorySnapshot snapshot =
         engine_snapshot(request.step->plan, request.step->settings, asked.alloc_conf.value_or(""),
@@ -99,9 +98,8 @@ std::string host_part(const TimeSummary& time) {
 
 Result<std::string> explanation(const SimOptions& options, const PredictionRequest& request,
                                 const Prediction& prediction, const TextStyle& style,
-                                PredictionRequests& requests) {
+                                PredictionRequests& requests, const Program& program) {
   if (!options.explain) return std::string();
-  const Program& program = *request.program;
   switch (*options.explain) {
     case Explain::memory:
       if (request.step) return "\n" + explain_engine_memory(request, prediction, style);
@@ -220,8 +218,9 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   sign(run, common, session);
   estimate_training(run, options.prices, options.tokens);
   if (!run.memory.fits) run.would_fit = would_fit(options, run, requests);
-  MFSDP_LET(longer, explanation(options, request, prediction, session.style, requests));
-  MFSDP_TRY(write_files(options, request, run));
+  const Program& program = programs_of(request)[prediction.simulation.reported_class];
+  MFSDP_LET(longer, explanation(options, request, prediction, session.style, requests, program));
+  MFSDP_TRY(write_files(options, request, run, program));
   if (asks_for_others(options)) run.other_engines.push_back(under_fsdp2(options, requests));
   const std::string lack = why_unfit(run);
   const bool fits_as_asked = passes_fit(run, options.allow_within_error);

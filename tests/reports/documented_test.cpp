@@ -38,6 +38,9 @@ TEST(Documented, KeysOfResults) {
   predicted.training.emplace().cost = 1;
   predicted.routing.emplace().slowest_block = 1;
   predicted.routing->room.emplace();
+  predicted.classes.resize(1);
+  predicted.classes[0].fullest = predicted.classes[0].busiest = true;
+  predicted.traffic.sends = Bytes(1);
   predicted.live_peak = Bytes(1);
   predicted.exposed_units = {
       {.unit = "head", .exposed = Nanos(1), .mostly = Awaited::gradient_norm}};

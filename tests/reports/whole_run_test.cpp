@@ -50,6 +50,27 @@ PredictedRun prediction_with_everything() {
                          .compute_most = Nanos(6),
                          .waiting_mean = Nanos(1),
                          .variation = "rank 3 x 1.1"};
+  run.classes = {{.role = "stage_0",
+                  .ranks = 32,
+                  .allocated = Bytes(60),
+                  .peak = Bytes(50),
+                  .step = Nanos(9),
+                  .compute = Nanos(4),
+                  .exposed_communication = Nanos(2),
+                  .idle = Nanos(3),
+                  .sends = Bytes(12),
+                  .fullest = true},
+                 {.role = "stage_1",
+                  .ranks = 32,
+                  .allocated = Bytes(40),
+                  .peak = Bytes(30),
+                  .step = Nanos(9),
+                  .compute = Nanos(5),
+                  .exposed_communication = Nanos(3),
+                  .idle = Nanos(1),
+                  .sends = Bytes(34),
+                  .busiest = true}};
+  run.traffic.sends = Bytes(34);
   run.training = TrainingEstimate{.tokens = 1000, .seconds = 2.5, .gpu_hours = 0.25, .cost = 0.625};
   return run;
 }
@@ -61,6 +82,7 @@ TEST(WholeRun, APredictionComesBackWithWhatShapedIt) {
   EXPECT_EQ(to_json(loaded), to_json(run));
   EXPECT_EQ(loaded.facts, run.facts);
   EXPECT_EQ(loaded.plan.model_flops, 4.5e15);
+  EXPECT_EQ(loaded.predicted()->classes, run.classes);
   EXPECT_EQ(loaded.predicted()->live_peak, Bytes(54));
   ASSERT_TRUE(loaded.predicted()->training);
   EXPECT_EQ(loaded.predicted()->training->cost, 0.625);

@@ -12,11 +12,16 @@ using test::Tiny;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+Result<RankPartition> partition_of(const Program& program, const RankVariation& variation) {
+  const ClassOfRanks all{.program = &program};
+  return partition_ranks(std::span(&all, 1), variation);
+}
+
 RankPartition partition_of(std::int64_t dp_outer, std::int64_t dp_shard,
                            const RankVariation& variation) {
   Tiny tiny;
   tiny.mesh(dp_outer, dp_shard);
-  auto partition = partition_ranks(tiny.program, variation);
+  auto partition = partition_of(tiny.program, variation);
   EXPECT_TRUE(partition.has_value()) << partition.error().message();
   return *partition;
 }
@@ -94,7 +99,7 @@ TEST(Ranks, CommunicatorsOfBothAxesHoldAllRanks) {
   tiny.mesh(2, 2);
   tiny.program.communicators[1].axes = {Axis::dp_outer, Axis::dp_shard};
   tiny.program.communicators[2].axes = {};
-  const auto partition = partition_ranks(tiny.program, {.by_rank = true});
+  const auto partition = partition_of(tiny.program, {.by_rank = true});
   ASSERT_TRUE(partition.has_value());
   EXPECT_THAT(meets(*partition, 2, 1), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(meets(*partition, 2, 2), ElementsAre(2));
@@ -104,7 +109,7 @@ TEST(Ranks, WrongVariationsAreErrors) {
   const auto error = [](const RankVariation& variation, std::int64_t dp_shard = 8) {
     Tiny tiny;
     tiny.mesh(1, dp_shard);
-    const auto partition = partition_ranks(tiny.program, variation);
+    const auto partition = partition_of(tiny.program, variation);
     return partition ? "" : partition.error().message();
   };
   EXPECT_EQ(error({.jitter = {-1, 10}}), "--jitter: expected a share from 0 to 1, got -1/10");

@@ -91,7 +91,8 @@ TEST(Job, OtherToolsTakeOneClassAndOneMicrobatch) {
   const auto several = only_program(two_stages());
   ASSERT_FALSE(several);
   EXPECT_EQ(several.error().message(),
-            "classes: the plan has 2 classes of ranks, which only mfsdp-verify accepts so far");
+            "classes: the plan has 2 classes of ranks, which only mfsdp-verify and mfsdp-sim "
+            "accept so far");
   Program turning = test::tiny_program();
   turning.events[0].instances = 2;
   EXPECT_TRUE(is_pipelined(turning));

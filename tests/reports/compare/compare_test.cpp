@@ -63,6 +63,27 @@ TEST(CompareRuns, ConfigurationMemoryAndPlan) {
   EXPECT_THAT(plan.notes, Contains("run 2: 1 ops appeared: layers.9.new"));
 }
 
+TEST(CompareRuns, ClassesOfRanksStandByRole) {
+  PredictedRun two = test::sample_run();
+  two.classes.resize(2);
+  two.classes[0].role = "stage_0";
+  two.classes[1].role = "stage_1";
+  two.classes[1].idle = Nanos(30);
+  PredictedRun one = other_run();
+  one.classes.resize(1);
+  one.classes[0].role = "stage_1";
+  one.classes[0].idle = Nanos(40);
+  const std::vector<RunResult> runs{RunResult(two), RunResult(one)};
+  const Comparison comparison = compare_runs(runs);
+  const ComparedSection& section = section_of(comparison, "Classes of ranks");
+  const ComparedRow& idle = row_of(section, "stage_1 idle");
+  EXPECT_EQ(idle.cells[0].figure, Figure(std::int64_t{30}));
+  EXPECT_EQ(idle.cells[1].figure, Figure(std::int64_t{40}));
+  EXPECT_EQ(row_of(section, "stage_0 idle").cells[1].text, "-");
+  const std::vector<RunResult> plain{RunResult(test::sample_run()), RunResult(other_run())};
+  EXPECT_TRUE(compare_classes(plain).rows.empty());
+}
+
 /// Choices that cannot be set for an engine are shown as absent.
 TEST(CompareRuns, ChoicesOfOurEngineAlone) {
   PredictedRun theirs = other_run();

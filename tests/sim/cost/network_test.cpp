@@ -190,6 +190,63 @@ TEST(Network, Nvl72HasNoneUpTo72) {
             LinkClass::network);
 }
 
+TEST(Network, AMessageIsHalfAnAllGatherOfTwoRanksOnTheLinksThatItCrosses) {
+  const CollectiveModel model = model_of(cluster_of("h100", 64));
+  const Bytes bytes(64 << 20);
+  const auto message = [&](const PeerPath& path) { return model.message(bytes, path); };
+  const auto pair = [&](std::int64_t spacing) {
+    return model.cost(CollectiveKind::all_gather, bytes * 2, {.ranks = 2, .spacing = spacing});
+  };
+  EXPECT_EQ(message({}), pair(1));
+  EXPECT_EQ(message({}).link, LinkClass::node);
+  EXPECT_EQ(message({.domain = false}), pair(8));
+  EXPECT_EQ(message({.domain = false}).link, LinkClass::network);
+  // A GPU's own NIC of 50 GB/s, at 0.86 of it: 64 MiB in 1.56 ms.
+  EXPECT_NEAR(static_cast<double>(message({.domain = false}).duration.value), 67.1e6 / 43, 5e4);
+}
+
+/// Four stages of four ranks on nodes of eight GPUs: stages 0 and 1 share a node, and 2 and 3.
+TEST(Network, PeersCrossTheLinksBetweenTheirStages) {
+  const Cluster cluster = cluster_of("h100", 16);
+  Program stage;
+  stage.config.mesh = {
+      .dense = {{.axis = Axis::pp, .size = 4}, {.axis = Axis::dp_shard, .size = 4}}};
+  const auto path = [&](std::int64_t index, std::int64_t step) {
+    stage.classes = {{.role = "stage", .ranks = 4, .at = {{.axis = Axis::pp, .index = index}}}};
+    return PeerPaths(stage, cluster).of({.axis = Axis::pp, .step = step});
+  };
+  EXPECT_TRUE(path(0, 1).domain);
+  EXPECT_TRUE(path(1, -1).domain);
+  EXPECT_FALSE(path(1, 1).domain);
+  EXPECT_FALSE(path(1, 1).place);  // GPU 4 to GPU 0 of the next node
+  EXPECT_TRUE(path(1, 2).place);
+  EXPECT_TRUE(path(3, -1).domain);
+}
+
+TEST(Network, CommunicatorsWithHolesHaveTheDomainsOfTheirRanks) {
+  // pp 2 x dp_outer 4 x dp_shard 4 on 32 GPUs, nodes of eight.
+  const Mesh mesh{.dense = {{.axis = Axis::pp, .size = 2},
+                            {.axis = Axis::dp_outer, .size = 4},
+                            {.axis = Axis::dp_shard, .size = 4}}};
+  const auto shape = [&](std::vector<Axis> axes, std::int64_t size) {
+    return shape_of(Communicator{.id = {}, .axes = std::move(axes), .purpose = "", .size = size},
+                    mesh);
+  };
+  EXPECT_EQ(shape({Axis::pp}, 2).spacing, 16);
+  const CommunicatorShape holes = shape({Axis::pp, Axis::dp_shard}, 8);
+  EXPECT_EQ(holes.spacing, 1);
+  ASSERT_EQ(holes.sets.size(), 1);
+  EXPECT_EQ(holes.sets[0].spacing, 16);
+  const CollectiveModel model = model_of(cluster_of("h100", 32));
+  // Four ranks on each of two nodes, as if the nodes had four GPUs; not eight on one.
+  const auto cost = [&](const CommunicatorShape& of) {
+    return model.cost(CollectiveKind::all_gather, Bytes(1 << 30), of);
+  };
+  EXPECT_EQ(cost(holes).link, LinkClass::network);
+  EXPECT_EQ(cost({.ranks = 8}).link, LinkClass::node);
+  EXPECT_TRUE(shape({Axis::pp, Axis::dp_outer, Axis::dp_shard}, 32).sets.empty());
+}
+
 TEST(Network, TwoNodesNeedOnlyHalfTheNetworkForATree) {
   // 2 x 8 A100 with 4 * 12.5 GB/s: rings send 2 * 15/16 of the buffer through 47.5 GB/s, trees
   // the buffer once each way at 0.92 of that: 89.06 * 0.92 = 81.9 GB/s of bus bandwidth.
