@@ -54,9 +54,4 @@ Result<void> write_plan(const CommonOptions& options, const Job& job) {
   return write_any(options, job);
 }
 
-Result<void> write_plan(const CommonOptions& options, const Job& job) {
-  if (!options.plan_out) return {};
-  return write_file_atomically(*options.plan_out, to_canonical_json(job) + "\n");
-}
-
 }  // namespace mfsdp
