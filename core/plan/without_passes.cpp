@@ -37,6 +37,13 @@ std::vector<Segment> segments_without_calls(const Plan& plan) {
 
 }  // namespace
 
+bool has_passes(const Job& job) {
+  return std::ranges::any_of(job.programs, [](const Program& program) {
+    return std::ranges::any_of(program.plans,
+                               [](const Plan& plan) { return !plan.passes.empty(); });
+  });
+}
+
 Job without_passes(Job job) {
   for (Program& program : job.programs)
     for (Plan& plan : program.plans) {

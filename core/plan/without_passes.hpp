@@ -6,6 +6,8 @@
 
 namespace mfsdp {
 
+[[nodiscard]] bool has_passes(const Job& job);
+
 /// Copies each op of a pass to each place of a call, with the lag that it has there and its id: then
 /// several ops have one id, and distances of bindings do not hold. A segment whose calls have a
 /// `lag_step` becomes a segment for each repetition. Plans without passes are unchanged.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/plan/without_passes.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
@@ -209,6 +210,10 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   request.meta = plan.meta;
   request.program = plan.program;
   request.job = plan.job;
+  if (plan.job && has_passes(*plan.job)) {
+    request.job = std::make_shared<const Job>(without_passes(*plan.job));
+    request.program = {request.job, request.job->programs.data()};
+  }
   request.plan_hash = plan.hash;
   if (request.config.param_dtype == DType::fp64 && !job.memory_alone)
     return fail(
