@@ -47,9 +47,14 @@ Result<void> check_timeline(const std::vector<OpTime>& timeline) {
   for (auto& [stream, ops] : streams) {
     std::ranges::stable_sort(ops, {},
                              [](const OpTime* op) { return std::pair(op->start, op->end); });
-    // Collectives of one launch run together, from its start to its end.
-    const auto run_together = [](const OpTime& a, const OpTime& b) {
-      return a.start == b.start && a.end == b.end && a.kind == b.kind;
+    // Collectives of one launch run together, from its start to its end. So do sends and receives.
+    const auto is_message = [](const OpTime& op) {
+      return op.kind == to_string(CollectiveKind::send) ||
+             op.kind == to_string(CollectiveKind::recv);
+    };
+    const auto run_together = [&](const OpTime& a, const OpTime& b) {
+      const bool is_one_launch = a.kind == b.kind || (is_message(a) && is_message(b));
+      return a.start == b.start && a.end == b.end && is_one_launch;
     };
     for (std::size_t i = 1; i < ops.size(); ++i)
       if (ops[i]->start < ops[i - 1]->end && !run_together(*ops[i], *ops[i - 1]))
