@@ -88,7 +88,7 @@ void add_reductions(PredictedRun& run, const PredictionRequest& request) {
 }  // namespace
 
 std::span<const Program> programs_of(const PredictionRequest& request) {
-  if (request.job) return request.job->programs;
+  if (request.without_passes) return request.without_passes->programs;
   return {request.program.get(), 1};
 }
 

@@ -210,9 +210,10 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   request.meta = plan.meta;
   request.program = plan.program;
   request.job = plan.job;
+  request.without_passes = plan.job;
   if (plan.job && has_passes(*plan.job)) {
-    request.job = std::make_shared<const Job>(without_passes(*plan.job));
-    request.program = {request.job, request.job->programs.data()};
+    request.without_passes = std::make_shared<const Job>(without_passes(*plan.job));
+    request.program = {request.without_passes, request.without_passes->programs.data()};
   }
   request.plan_hash = plan.hash;
   if (request.config.param_dtype == DType::fp64 && !job.memory_alone)
