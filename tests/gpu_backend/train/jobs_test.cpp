@@ -11,7 +11,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kJobSteps = 3;
 
 /// Random-looking tokens: all of the vocabulary, and other ones in each sample.
 test::Counting job_data() {
@@ -62,7 +62,7 @@ void expect_same_run(const test::Told& expected, const test::Told& found) {
   ASSERT_TRUE(found.end) << found.end.error().message();
   EXPECT_TRUE(found.allocated_as_planned);
   EXPECT_TRUE(found.torn.empty());
-  ASSERT_EQ(found.steps.size(), static_cast<std::size_t>(kSteps));
+  ASSERT_EQ(found.steps.size(), static_cast<std::size_t>(kJobSteps));
   for (std::size_t i = 0; i < found.steps.size(); ++i) {
     EXPECT_EQ(expected.steps[i].loss, found.steps[i].loss);
     EXPECT_EQ(expected.steps[i].tokens, found.steps[i].tokens);
@@ -85,9 +85,9 @@ void expect_same_run(const test::Told& expected, const test::Told& found) {
 void expect_to_train_as_one_rank(const Job& job) {
   const test::Counting data = job_data();
   const Program whole = on_one_rank(job.programs[0].config);
-  const auto expected = test::train(whole, kSteps, data, with_all_reports());
-  expect_same_run(expected, test::train(job.programs, kSteps, data, with_all_reports()));
-  expect_same_run(expected, test::train(job.programs, kSteps, data, with_all_reports(1)));
+  const auto expected = test::train(whole, kJobSteps, data, with_all_reports());
+  expect_same_run(expected, test::train(job.programs, kJobSteps, data, with_all_reports()));
+  expect_same_run(expected, test::train(job.programs, kJobSteps, data, with_all_reports(1)));
 }
 
 TEST(JobsOfStages, TwoStagesTrainAsOneRank) { expect_to_train_as_one_rank(test::pipeline()); }
@@ -129,18 +129,18 @@ Job with_passes(Job job) {
 TEST(JobsOfStages, PassesRunAsTheOpsOfSegments) {
   const test::Counting data = job_data();
   const Job job = test::pipeline("interleaved_2x2x4.json");
-  expect_same_run(test::train(job.programs, kSteps, data, with_all_reports()),
-                  test::train(with_passes(job).programs, kSteps, data, with_all_reports(1)));
+  expect_same_run(test::train(job.programs, kJobSteps, data, with_all_reports()),
+                  test::train(with_passes(job).programs, kJobSteps, data, with_all_reports(1)));
 }
 
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {
   const test::Counting data = job_data();
   Job job = test::pipeline("zero_bubble_2x4.json");
-  const auto expected = test::train(job.programs, kSteps, data);
+  const auto expected = test::train(job.programs, kJobSteps, data);
   for (Op& op : ops_of(job.programs[0].plans[0]))
     if (op.name == "layers.0.down.wgrad") op.lag = 0;
-  const auto found = test::train(job.programs, kSteps, data);
+  const auto found = test::train(job.programs, kJobSteps, data);
   ASSERT_TRUE(found.end) << found.end.error().message();
   EXPECT_NE(expected.gradients.at("model.layers.0.mlp.down_proj.weight"),
             found.gradients.at("model.layers.0.mlp.down_proj.weight"));
