@@ -1,4 +1,4 @@
-// What the checker says of a program whose certificate has all claims, proved or not.
+// The verdict of the checker on a program whose certificate has all claims, proved or not.
 #pragma once
 
 #include <string>
