@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// What runs: the plan of the flags, or the job of --plan.
+/// The plan of the flags, or the job of --plan.
 struct PlannedRun {
   std::shared_ptr<const Job> job;
   std::string hash;  ///< of a job of --plan; else empty
