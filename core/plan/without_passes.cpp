@@ -13,6 +13,8 @@ std::vector<Op> called_ops(const Plan& plan, std::size_t segment, std::int64_t r
   for (const ListCall& call : calls_of(plan, segment))
     for (Op op : op_list(plan, call.list)) {
       op.lag += call.lag_in(repetition);
+      if (auto* wait = std::get_if<Wait>(&op.body)) wait->bindings.clear();
+      if (auto* wait = std::get_if<HostWait>(&op.body)) wait->bindings.clear();
       ops.push_back(std::move(op));
     }
   return ops;

@@ -9,8 +9,9 @@ namespace mfsdp {
 [[nodiscard]] bool has_passes(const Job& job);
 
 /// Copies each op of a pass to each place of a call, with the lag that it has there and its id: then
-/// several ops have one id, and distances of bindings do not hold. A segment whose calls have a
-/// `lag_step` becomes a segment for each repetition. Plans without passes are unchanged.
+/// several ops have one id. Waits of passes lose their bindings, which are those of all places. A
+/// segment whose calls have a `lag_step` becomes a segment for each repetition. Plans without passes
+/// are unchanged.
 [[nodiscard]] Job without_passes(Job job);
 
 }  // namespace mfsdp

@@ -116,6 +116,7 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
   inputs.gather = &gather_;
   const std::vector<std::uint32_t> classes = class_of_ranks(job_);
   const std::int64_t reporting = reporting_rank(job_.programs);
+  const std::int64_t fullest = fullest_rank(job_.programs);
   std::vector<std::vector<OpLaunch>> launches(classes.size());
   const auto outcome = machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     const Program& program = job_.programs[classes[static_cast<std::size_t>(rank)]];
@@ -123,7 +124,7 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
     MFSDP_LET(trainer, Trainer::create(job_.programs, meter, rank, inputs,
                                        rank == reporting ? sink : nullptr));
     const auto ran = trainer->run();
-    if (rank == 0) measured_.memory = meter.measured();
+    if (rank == fullest) measured_.memory = meter.measured();
     MFSDP_TRY(ran);
     launches[static_cast<std::size_t>(rank)] = launches_of(program, rank, backend.take_timings());
     for (const HfExport& to : exported)
@@ -138,7 +139,8 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
 }
 
 Bytes CpuRun::allocated() const {
-  return on_device(program_of(job_.programs, 0), machine_.allocated(0));
+  const std::int64_t rank = fullest_rank(job_.programs);
+  return on_device(program_of(job_.programs, rank), machine_.allocated(rank));
 }
 
 /// The process's memory outside the pools cannot be attributed to ranks.

@@ -1,17 +1,10 @@
 #include "gpu_backend/tool/measured_run.hpp"
 
-#include <array>
-#include <utility>
-
 #include "core/base/quantity.hpp"
-#include "gpu_backend/tool/predicted_run.hpp"
 #include "reports/record/step_figures.hpp"
 
 namespace mfsdp {
 namespace {
-
-constexpr std::array kOfThePlan{ResultFigure::plan, ResultFigure::all_gather_bytes,
-                                ResultFigure::reduce_scatter_bytes, ResultFigure::all_reduce_bytes};
 
 CategoryBytes without_runtime(CategoryBytes categories) {
   categories.at(static_cast<std::size_t>(Category::runtime)) = Bytes(0);
@@ -28,8 +21,6 @@ MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts) {
   run.status = RunStatus::running;
   run.plan = predicted.plan;
   run.traffic = predicted.traffic;
-  for (const ResultFigure figure : kOfThePlan)
-    if (predicted.absent.has(figure)) run.absent.add(figure);
   forget_unmeasured(run);  // for the record that is stored until the run ends
   return run;
 }
@@ -53,14 +44,10 @@ void complete(MeasuredRun& run, const RankMachine& machine) {
   run.time = ran.step.time;
   run.timeline = ran.step.timeline;
   run.launches = ran.launches;
-  // These are the prediction's, and no measurement has them.
-  const FigureSet unknown = std::exchange(run.absent, {});
-  for (const ResultFigure figure : kOfThePlan)
-    if (unknown.has(figure)) run.absent.add(figure);
+  run.absent = {};
 }
 
 bool used_as_planned(const PredictedRun& predicted, const MeasuredRun& run) {
-  if (!is_predicted(predicted)) return true;
   return without_runtime(run.memory.categories) == without_runtime(predicted.memory.categories);
 }
 

@@ -14,7 +14,7 @@ namespace mfsdp {
 void complete(MeasuredRun& run, const RankMachine& machine);
 
 /// Whether pools were used exactly as predicted, to the byte. Memory that libraries take outside
-/// them does not count. True where nothing was predicted.
+/// them does not count.
 [[nodiscard]] bool used_as_planned(const PredictedRun& predicted, const MeasuredRun& run);
 
 }  // namespace mfsdp

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "core/base/error.hpp"
 #include "core/plan/job.hpp"
@@ -11,18 +12,18 @@
 
 namespace mfsdp {
 
-/// The plan that every tool computes from these flags, or the job of --plan. Errors: also features
-/// of a model that no plan supports.
-[[nodiscard]] Result<std::shared_ptr<const Job>> plan_run(const ExecOptions& options,
-                                                          const Session& session);
+/// The plan of the flags, or the job of --plan.
+struct PlannedRun {
+  std::shared_ptr<const Job> job;
+  std::string hash;  ///< of a job of --plan; else empty
+};
 
-/// The prediction of one step on --gpu. Its memory is the plan's, on any machine. The simulator does
-/// not know pipelines yet: of these the result has names and configuration, and all other figures
-/// are absent.
-[[nodiscard]] Result<PredictedRun> predict_run(const std::shared_ptr<const Job>& job,
+/// The plan that every tool computes from these flags. Errors: also features of a model that no
+/// plan supports.
+[[nodiscard]] Result<PlannedRun> plan_run(const ExecOptions& options, const Session& session);
+
+/// The prediction of one step on --gpu. Its memory is the plan's, on any machine.
+[[nodiscard]] Result<PredictedRun> predict_run(const PlannedRun& planned,
                                                const ExecOptions& options, const Session& session);
-
-/// Whether a prediction has figures.
-[[nodiscard]] bool is_predicted(const PredictedRun& run);
 
 }  // namespace mfsdp

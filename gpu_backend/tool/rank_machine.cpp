@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/plan/job.hpp"
+
 namespace mfsdp {
 
 std::vector<OpLaunch> kept_launches(const std::vector<std::vector<OpLaunch>>& by_rank) {
@@ -18,6 +20,18 @@ std::vector<OpLaunch> kept_launches(const std::vector<std::vector<OpLaunch>>& by
   for (OpLaunch& launch : launches)
     for (Nanos* at : {&launch.issued, &launch.begin, &launch.end}) *at -= first;
   return launches;
+}
+
+std::int64_t fullest_rank(std::span<const Program> programs) {
+  const auto device_bytes = [](const Program& program) {
+    Bytes sum;
+    for (const Pool& pool : program.pools)
+      if (pool.space == MemorySpace::device) sum += pool.height;
+    return sum;
+  };
+  const auto fullest = std::ranges::max_element(programs, {}, device_bytes) - programs.begin();
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  return std::ranges::find(classes, static_cast<std::uint32_t>(fullest)) - classes.begin();
 }
 
 Bytes on_device(const Program& program, const std::vector<Bytes>& pools) {

@@ -20,7 +20,7 @@ namespace mfsdp {
 
 /// Measurements, up to the end of the run or its failure.
 struct RanRun {
-  MeasuredMemory memory;  ///< of rank 0
+  MeasuredMemory memory;  ///< of fullest_rank(), whose memory a prediction has
   MeasuredStep step;      ///< of the rank that the others wait for
   /// Launches of the last kTimedSteps steps. Their clock begins with the first of them. They are
   /// those of rank 0 and of as many following ranks as fit into a store.
@@ -73,6 +73,9 @@ class RankMachine {
 /// begins with the first launch.
 [[nodiscard]] std::vector<OpLaunch> kept_launches(
     const std::vector<std::vector<OpLaunch>>& by_rank);
+
+/// The first rank of the class with the most bytes in device pools.
+[[nodiscard]] std::int64_t fullest_rank(std::span<const Program> programs);
 
 /// The bytes of `pools` that are in device pools.
 [[nodiscard]] Bytes on_device(const Program& program, const std::vector<Bytes>& pools);

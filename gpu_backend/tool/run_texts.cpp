@@ -9,7 +9,6 @@
 #include "core/cli/format.hpp"
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/table.hpp"
-#include "gpu_backend/tool/predicted_run.hpp"
 
 namespace mfsdp {
 
@@ -70,7 +69,7 @@ std::string memory_table(const PredictedRun& predicted, const MeasuredRun& run,
                           format_count((after - before).value)});
   };
   for (std::size_t i = 0; i < run.memory.categories.size(); ++i)
-    if (is_predicted(predicted) && (static_cast<Category>(i) != Category::runtime || ran.runtime) &&
+    if ((static_cast<Category>(i) != Category::runtime || ran.runtime) &&
         (predicted.memory.categories.at(i) != Bytes(0) || run.memory.categories.at(i) != Bytes(0)))
       add(std::string(to_string(static_cast<Category>(i))), predicted.memory.categories.at(i),
           run.memory.categories.at(i));

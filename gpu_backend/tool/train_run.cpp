@@ -91,11 +91,9 @@ void tell_leftovers(const RunInputs& inputs, const Session& session) {
 
 Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(check_paths(options.common, session.scenarios));
-  MFSDP_LET(job, plan_run(options, session));
-  MFSDP_LET(predicted, predict_run(job, options, session));
-  if (!is_predicted(predicted))
-    return fail("--dry-run", "predicts a step, which is not possible for pipelines yet");
-  MFSDP_TRY(write_plan(options.common, *job));
+  MFSDP_LET(planned, plan_run(options, session));
+  MFSDP_LET(predicted, predict_run(planned, options, session));
+  MFSDP_TRY(write_plan(options.common, *planned.job));
   if (options.common.trace) MFSDP_TRY(write_trace(predicted, *options.common.trace));
   sign(predicted, options.common, session);
   const RunResult result(std::move(predicted));
@@ -182,7 +180,8 @@ std::string end_of(const ReadyRun& ready, const MeasuredRun& run, std::chrono::n
   }
   std::string text = "\n" + run_summary(run, took) + "\n";
   if (!run.steps.empty())
-    text += memory_table(predicted, run, program_of(ready.job.programs, 0),
+    text += memory_table(predicted, run,
+                         program_of(ready.job.programs, fullest_rank(ready.job.programs)),
                          ready.machine.measured(), style);
   if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run, style);
   text += ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note + "\n";
@@ -255,7 +254,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   if (place.is_first() && options.save && std::filesystem::is_directory(*options.save, ignored))
     MFSDP_TRY(lock_save_folder(options, session, lock));
   MFSDP_LET(planned, plan_run(options, session));
-  const Job& job = *planned;
+  const Job& job = *planned.job;
   MFSDP_TRY(check_place(place, job));
   // The program with the loss, whose configuration and groups are those of all classes.
   const Program& program = program_of(job.programs, reporting_rank(job.programs));
