@@ -57,8 +57,8 @@ RC_GTEST_PROP(ParameterPlacesProperty, RanksOwnEachElementOnce, ()) {
 /// The update of a group as a rank runs it, with Muon's momentum: operands by role.
 std::map<std::string_view, const OperandView*> update_of(const BoundPlan& plan, GroupId group) {
   std::map<std::string_view, const OperandView*> operands;
-  for (const BoundSegment& segment : plan.segments)
-    for (const BoundOp& op : segment.ops) {
+  for (const BoundList& list : plan.lists)
+    for (const BoundOp& op : list.ops) {
       const auto* kernel = std::get_if<Kernel>(&op.op->body);
       if (kernel == nullptr || op.op->group != group) continue;
       if (kernel->kind != KernelKind::update && kernel->kind != KernelKind::momentum) continue;
