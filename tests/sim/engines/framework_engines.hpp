@@ -22,7 +22,7 @@ inline EnginePlan framework_plan(EngineKind engine, const PlanConfig& config,
 inline std::int64_t resting_bytes(const EnginePlan& plan) {
   std::map<std::uint32_t, std::int64_t> live;
   for (const HostAllocation& one : host_allocations(plan, 3)) {
-    if (one.empties_cache) continue;
+    if (one.empties_cache || one.is_returned) continue;
     if (one.is_free)
       live.erase(one.buffer.value);
     else

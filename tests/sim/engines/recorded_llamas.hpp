@@ -116,7 +116,7 @@ inline std::vector<MemoryEventLine> derived_events(const EnginePlan& plan) {
       if (found == numbers.end()) continue;
       events.emplace_back(true, found->second, 0);
       numbers.erase(found);
-    } else if (made.size >= kLeastRecorded) {
+    } else if (!made.is_returned && made.size >= kLeastRecorded) {
       numbers[made.buffer.value] = next++;
       events.emplace_back(false, made.size, made.stream);
     }
@@ -159,7 +159,7 @@ inline Balance balance_of(const EnginePlan& plan, std::int64_t steps) {
   std::map<std::uint32_t, bool> live;
   Balance balance;
   for (const HostAllocation& made : host_allocations(plan, steps)) {
-    if (made.empties_cache) continue;
+    if (made.empties_cache || made.is_returned) continue;
     RC_ASSERT(live[made.buffer.value] == made.is_free);
     live[made.buffer.value] = !made.is_free;
     balance.kept += made.is_free ? -1 : 1;

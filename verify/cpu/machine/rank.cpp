@@ -376,7 +376,7 @@ Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault
   BoundOp bound = *item.op;
   bound.op = &op;
   if (is_transfer(op)) {
-    Transfer transfer{.op = &bound, .rank = rank_, .number = item.number};
+    RankTransfer transfer{.op = &bound, .rank = rank_, .number = item.number};
     MFSDP_TRY(transfers_of(bound).begin(transfer));
     transfers_of(bound).await(transfer);
     return {};

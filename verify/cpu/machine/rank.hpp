@@ -112,7 +112,7 @@ class CpuRank final : public Backend {
   };
   struct BegunTransfer {
     Item item;
-    Transfer transfer;
+    RankTransfer transfer;
   };
   struct Stream {
     explicit Stream(const Chaos& delays) : chaos(delays) {}

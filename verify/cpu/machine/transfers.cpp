@@ -9,15 +9,15 @@
 namespace mfsdp {
 namespace {
 
-const Collective& collective_in(const Transfer& transfer) {
+const Collective& collective_in(const RankTransfer& transfer) {
   return std::get<Collective>(transfer.op->op->body);
 }
 
-bool sends(const Transfer& transfer) {
+bool sends(const RankTransfer& transfer) {
   return collective_in(transfer).kind == CollectiveKind::send;
 }
 
-std::string describe(const Transfer& transfer) {
+std::string describe(const RankTransfer& transfer) {
   const Collective& collective = collective_in(transfer);
   return fmt::format("rank {} at {} {} {} {}", transfer.rank, transfer.op->op->name,
                      sends(transfer) ? "sends" : "receives", collective.count,
@@ -30,7 +30,7 @@ Transfers::Transfers(RunState& run, std::string name) : run_(run), name_(std::mo
   run.add(gate_);
 }
 
-Result<void> Transfers::begin(Transfer& transfer) {
+Result<void> Transfers::begin(RankTransfer& transfer) {
   const std::int64_t peer = transfer.op->peer;
   const Key key = sends(transfer) ? Key{transfer.rank, peer, transfer.number}
                                   : Key{peer, transfer.rank, transfer.number};
@@ -39,7 +39,7 @@ Result<void> Transfers::begin(Transfer& transfer) {
   transfer.times.begin = std::chrono::steady_clock::now();
   const auto [place, is_first] = open_.emplace(key, &transfer);
   if (is_first) return {};
-  Transfer& other = *place->second;
+  RankTransfer& other = *place->second;
   const Collective& a = collective_in(transfer);
   const Collective& b = collective_in(other);
   if (a.kind == b.kind || a.count != b.count || a.dtype != b.dtype)
@@ -47,8 +47,8 @@ Result<void> Transfers::begin(Transfer& transfer) {
                 fmt::format("transfers differ on communicator {}: {}, but {}", name_,
                             describe(transfer), describe(other)),
                 Fault::environment);
-  const Transfer& from = sends(transfer) ? transfer : other;
-  const Transfer& to = sends(transfer) ? other : transfer;
+  const RankTransfer& from = sends(transfer) ? transfer : other;
+  const RankTransfer& to = sends(transfer) ? other : transfer;
   std::memmove(to.op->operands[0].data, from.op->operands[0].data,
                static_cast<std::size_t>(bytes_of(a.count, a.dtype).value));
   open_.erase(place);
@@ -58,7 +58,7 @@ Result<void> Transfers::begin(Transfer& transfer) {
   return {};
 }
 
-void Transfers::await(const Transfer& transfer) {
+void Transfers::await(const RankTransfer& transfer) {
   std::unique_lock lock(gate_.mutex);
   if (run_.await(gate_, lock, [&] { return transfer.ended; })) return;
   std::erase_if(open_, [&](const auto& entry) { return entry.second == &transfer; });

@@ -15,7 +15,7 @@
 namespace mfsdp {
 
 /// A send or a recv of a rank that has begun. It stays where it is until it has ended.
-struct Transfer {
+struct RankTransfer {
   const BoundOp* op = nullptr;
   std::int64_t rank = 0;
   std::int64_t number = 0;  ///< among those of its kind with its peer, from 0
@@ -34,10 +34,10 @@ class Transfers {
 
   /// Returns at once; the second of the two ranks to begin moves the data. Errors: the peer's count
   /// or dtype differs.
-  [[nodiscard]] Result<void> begin(Transfer& transfer);
+  [[nodiscard]] Result<void> begin(RankTransfer& transfer);
 
   /// Returns when it has ended, or when the run has failed. It may go then.
-  void await(const Transfer& transfer);
+  void await(const RankTransfer& transfer);
 
   /// The peers that have not begun their parts of this rank's transfers.
   [[nodiscard]] std::vector<std::int64_t> missing(std::int64_t rank);
@@ -49,7 +49,7 @@ class Transfers {
   RunState& run_;
   std::string name_;
   Gate gate_;
-  std::map<Key, Transfer*> open_;  ///< begun on one of their two ranks
+  std::map<Key, RankTransfer*> open_;  ///< begun on one of their two ranks
 };
 
 }  // namespace mfsdp
