@@ -135,7 +135,8 @@ class Accounts {
         allocator_(settings),
         places_(plan.program.buffers.size()),
         of_stream_(plan.program.pools.size()),
-        most_of_stream_(plan.program.pools.size()) {}
+        most_of_stream_(plan.program.pools.size()),
+        withheld_of_stream_(plan.program.pools.size()) {}
 
   bool use(const HostAllocation& event, const Op* op) {
     if (event.empties_cache) {
@@ -146,17 +147,20 @@ class Accounts {
     const auto stream = static_cast<std::size_t>(event.stream);
     Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
     if (event.is_returned) {
-      allocator_.free(in_use_.front());
+      const Place& returned = in_use_.front();
+      allocator_.free(returned.address);
+      withheld_of_stream_[stream] -= returned.bytes;
       in_use_.pop_front();
       return true;
     }
     if (event.is_free) {
-      const std::int64_t address = places_[position].address;
+      const Place& freed = places_[position];
       if (event.in_use) {
-        allocator_.retire(address);
-        in_use_.push_back(address);
+        allocator_.retire(freed.address);
+        withheld_of_stream_[stream] += freed.bytes;
+        in_use_.push_back(freed);
       } else {
-        allocator_.free(address);
+        allocator_.free(freed.address);
       }
       live -= Bytes(places_[position].bytes);
       of_stream_[stream] -= places_[position].bytes;
@@ -194,7 +198,7 @@ class Accounts {
       if (most_of_stream_[i] > 0)
         memory_.streams.push_back(
             {.name = program_.pools[i].name,
-             .reserved = Bytes(std::max(allocated_at_peak_[i] + free[static_cast<std::int64_t>(i)],
+             .reserved = Bytes(std::max(held_at_peak_[i] + free[static_cast<std::int64_t>(i)],
                                         most_of_stream_[i])),
              .allocated = Bytes(most_of_stream_[i])});
     return std::move(memory_);
@@ -209,7 +213,9 @@ class Accounts {
     }
     if (now.peak_reserved > before.peak_reserved) {
       free_at_peak_ = allocator_.free_bytes();
-      allocated_at_peak_ = of_stream_;
+      held_at_peak_ = of_stream_;
+      for (std::size_t i = 0; i < held_at_peak_.size(); ++i)
+        held_at_peak_[i] += withheld_of_stream_[i];
     }
   }
 
@@ -219,14 +225,15 @@ class Accounts {
     std::int64_t address = 0;
     std::int64_t bytes = 0;  ///< of its block
   };
-  std::vector<Place> places_;          // by buffer
-  std::deque<std::int64_t> in_use_{};  // addresses freed and not returned, in order
+  std::vector<Place> places_;   // by buffer
+  std::deque<Place> in_use_{};  // freed and not returned, in order
   std::vector<std::int64_t> of_stream_;
   std::vector<std::int64_t> most_of_stream_;
+  std::vector<std::int64_t> withheld_of_stream_;  // of in_use_
   CategoryBytes live_{};
   EngineMemory memory_;
   std::vector<CachingAllocator::FreeBytes> free_at_peak_;
-  std::vector<std::int64_t> allocated_at_peak_;
+  std::vector<std::int64_t> held_at_peak_;  // allocated or withheld, by stream
 };
 
 }  // namespace
