@@ -88,6 +88,7 @@ TEST_F(MeasureStep, OfOneIsAllOfIt) {
 }
 
 TEST_F(MeasureStep, OfTheRankWhoseKernelsTakeLongest) {
+  program_.config.mesh.resize(Axis::dp_shard, 4);
   const std::vector<std::vector<OpLaunch>> by_rank{
       steps(3, 0), steps(3, 1, kOp + 2), {}, steps(3, 3, kOp + 1)};
   const MeasuredStep step = slowest_step({&program_, 1}, by_rank);
