@@ -14,7 +14,7 @@ namespace {
 
 constexpr Nanos kDuration{1'000};
 
-/// A plan of four ops, made ready in one segment.
+/// A plan of four ops, made ready in one list.
 class FaultInjectionTest : public testing::Test {
  protected:
   FaultInjectionTest() {
@@ -22,14 +22,14 @@ class FaultInjectionTest : public testing::Test {
       ops_[i].id = OpId(10 + i);
       bound_[i].op = &ops_[i];
     }
-    segment_.bound = bound_;
-    segment_.plan_ops = 4;
+    list_.bound = bound_;
+    list_.plan_ops = 4;
   }
-  PreparedPlace place(std::size_t op) const { return {.segment = &segment_, .position = op}; }
+  PreparedPlace place(std::size_t op) const { return {.list = &list_, .position = op}; }
 
   std::array<Op, 4> ops_;
   std::array<BoundOp, 4> bound_;
-  PreparedSegment segment_;
+  PreparedList list_;
 };
 
 TEST_F(FaultInjectionTest, OneOpOfOneRankInOneStepIsFaulty) {
