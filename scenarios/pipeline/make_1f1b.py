@@ -31,15 +31,11 @@ Places are allocated consecutively. With the path of mfsdp-verify as a fourth ar
 the lower bounds that it finds.
 """
 import json
-import re
-import subprocess
 import sys
 
+from pipeline_plan import body_of, class_of, job_of, save
+
 COMPUTE, OUTER, H2D, D2H = 0, 3, 4, 5
-
-
-def body_of(op):
-    return next(iter(op["body"].items()))
 
 
 class Stage:
@@ -400,14 +396,9 @@ EVENTS = ["tokens_consumed", "tokens_staged", "input_read", "input_received", "o
 def make(base, stages):
     microbatches = base["config"]["microbatches"]
     turns = {name: 2 if name == "output_sent" else 1 for name in EVENTS}
-    ids = {name: id for id, name in enumerate(EVENTS)}
-    plan = {key: base[key] for key in ("schema", "streams", "units", "groups")}
-    plan["config"] = dict(base["config"], mesh={"dense": [{"axis": "pp", "size": stages}]})
-    plan["communicators"] = [{"id": 0, "axes": ["pp"], "purpose": "pipeline", "size": stages}]
-    plan["events"] = [{"id": ids[n], "name": n, **({"instances": turns[n]} if turns[n] > 1 else {})}
-                      for n in EVENTS]
-    plan["meta"] = {"hash": "", "model_name": "two_layers", "tool_version": ""}
-    plan["buffers"], plan["plans"], plan["pools"], plan["classes"] = [], [], [], []
+    ids = {name: id for id, name in enumerate(turns)}
+    meta = {"hash": "", "model_name": "two_layers", "tool_version": ""}
+    plan = job_of(base, stages, turns, meta)
     for s in range(stages):
         stage = Stage(json.loads(json.dumps(base)), s, stages)
         stage.schedule(microbatches)
@@ -418,50 +409,15 @@ def make(base, stages):
             if "event" in body:
                 body["event"] = ids[body["event"]]
         pools, buffers = stage.buffers()
-        plan["classes"].append({"role": f"stage_{s}", "ranks": 1,
-                                "at": [{"axis": "pp", "index": s}], "pools": pools,
-                                "buffers": buffers,
-                                "plans": [{"name": "train", "segments": stage.segments,
-                                           "passes": list(stage.passes.values())}]})
+        plan["classes"].append(class_of(s, pools, buffers, {
+            "segments": stage.segments, "passes": list(stage.passes.values())}))
     return plan
 
 
-def lines(value, indent=""):
-    """Readable JSON: a line for each op, buffer, pool, segment with calls, ..."""
-    inner = indent + " "
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(inner + lines(v, inner) for v in value) + f"\n{indent}]"
-    if isinstance(value, dict) and value.keys() & {"classes", "plans", "segments", "ops"}:
-        entries = (f'{inner}"{key}": {lines(v, inner)}' for key, v in sorted(value.items()))
-        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
-    return json.dumps(value, sort_keys=True)
-
-
-def write(plan, path):
-    with open(path, "w") as file:
-        file.write(lines(plan) + "\n")
-
-
-def state_bounds(plan, path, verify):
-    """Pools state the bounds that are proved."""
-    found = subprocess.run([verify, "--plan", path, "--output", "json"], capture_output=True,
-                           text=True, check=False).stdout
-    for finding in json.loads(found)["findings"]:
-        told = re.search(r"(\w+): pool '(\w+)' states a lower bound .* up to (\d+) bytes live",
-                         finding.get("message", ""))
-        for c in plan["classes"] if told else []:
-            for pool in c["pools"]:
-                if (c["role"], pool["name"]) == (told[1], told[2]):
-                    pool["lower_bound"] = int(told[3])
-
-
 def main():
-    with open(sys.argv[1]) as file:
-        plan = make(json.load(file), int(sys.argv[2]))
-    write(plan, sys.argv[3])
-    if len(sys.argv) > 4:
-        state_bounds(plan, sys.argv[3], sys.argv[4])
-        write(plan, sys.argv[3])
+    base, stages, path, *verify = sys.argv[1:]
+    with open(base) as file:
+        save(make(json.load(file), int(stages)), path, verify)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ each other activations and gradients on one communicator, in the order in which 
 import json
 import sys
 
-from make_1f1b import state_bounds, write
+from pipeline_plan import body_of, class_of, job_of, save
 
 COMPUTE, OUTER, H2D, D2H = 0, 3, 4, 5
 RECEIVED = 7  # pool
@@ -37,10 +37,6 @@ def order_of(stage, stages, chunks, microbatches):
     return [[item] for item in forwards[:ahead]] + \
         [list(pair) for pair in zip(forwards[ahead:], backwards)] + \
         [[item] for item in backwards[len(table) - ahead:]]
-
-
-def body_of(op):
-    return next(iter(op["body"].items()))
 
 
 class Stage:
@@ -420,13 +416,7 @@ def make(base, stages, chunks, make_stage):
     turns = {name: 1 for name in EVENTS}
     turns.update({f"{name}.{c}": n for c in range(chunks) for name, n in OF_CHUNK.items()})
     ids = {name: id for id, name in enumerate(turns)}
-    plan = {key: base[key] for key in ("schema", "streams", "units", "groups")}
-    plan["config"] = dict(base["config"], mesh={"dense": [{"axis": "pp", "size": stages}]})
-    plan["communicators"] = [{"id": 0, "axes": ["pp"], "purpose": "pipeline", "size": stages}]
-    plan["events"] = [{"id": ids[n], "name": n, **({"instances": turns[n]} if turns[n] > 1 else {})}
-                      for n in turns]
-    plan["meta"] = dict(base["meta"], hash="", tool_version="")
-    plan["buffers"], plan["plans"], plan["pools"], plan["classes"] = [], [], [], []
+    plan = job_of(base, stages, turns, dict(base["meta"], hash="", tool_version=""))
     for s in range(stages):
         stage = make_stage(s)
         stage.schedule()
@@ -436,19 +426,8 @@ def make(base, stages, chunks, make_stage):
             if "event" in body:
                 body["event"] = ids[body["event"]]
         pools, buffers = stage.buffers()
-        plan["classes"].append({"role": f"stage_{s}", "ranks": 1,
-                                "at": [{"axis": "pp", "index": s}], "pools": pools,
-                                "buffers": buffers,
-                                "plans": [{"name": "train", "segments": stage.segments}]})
+        plan["classes"].append(class_of(s, pools, buffers, {"segments": stage.segments}))
     return plan
-
-
-def save(plan, path, verify):
-    """With the path of mfsdp-verify, pools state the lower bounds that it finds."""
-    write(plan, path)
-    if verify:
-        state_bounds(plan, path, verify[0])
-        write(plan, path)
 
 
 def main():

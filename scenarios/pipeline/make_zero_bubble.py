@@ -14,7 +14,8 @@ make_interleaved.py.
 import json
 import sys
 
-from make_interleaved import COMPUTE, Stage, body_of, make, save
+from make_interleaved import COMPUTE, Stage, make
+from pipeline_plan import body_of, save
 
 
 def order_of(stage, stages, microbatches):

@@ -1,0 +1,63 @@
+"""The frame of a plan of several stages, and its file, for all makers of pipelines."""
+import json
+import re
+import subprocess
+
+
+def body_of(op):
+    return next(iter(op["body"].items()))
+
+
+def job_of(base, stages, turns, meta):
+    """A plan without classes. `turns`: the instances of each event, by name."""
+    plan = {key: base[key] for key in ("schema", "streams", "units", "groups")}
+    plan["config"] = dict(base["config"], mesh={"dense": [{"axis": "pp", "size": stages}]})
+    plan["communicators"] = [{"id": 0, "axes": ["pp"], "purpose": "pipeline", "size": stages}]
+    plan["events"] = [{"id": id, "name": n, **({"instances": turns[n]} if turns[n] > 1 else {})}
+                      for id, n in enumerate(turns)]
+    plan["meta"] = meta
+    plan["buffers"], plan["plans"], plan["pools"], plan["classes"] = [], [], [], []
+    return plan
+
+
+def class_of(stage, pools, buffers, lists):
+    """The class of one stage, whose plan has these segments and passes."""
+    return {"role": f"stage_{stage}", "ranks": 1, "at": [{"axis": "pp", "index": stage}],
+            "pools": pools, "buffers": buffers, "plans": [{"name": "train", **lists}]}
+
+
+def lines(value, indent=""):
+    """Readable JSON: a line for each op, buffer, pool, segment with calls, ..."""
+    inner = indent + " "
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(inner + lines(v, inner) for v in value) + f"\n{indent}]"
+    if isinstance(value, dict) and value.keys() & {"classes", "plans", "segments", "ops"}:
+        entries = (f'{inner}"{key}": {lines(v, inner)}' for key, v in sorted(value.items()))
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    return json.dumps(value, sort_keys=True)
+
+
+def write(plan, path):
+    with open(path, "w") as file:
+        file.write(lines(plan) + "\n")
+
+
+def state_bounds(plan, path, verify):
+    """Pools state the bounds that are proved."""
+    found = subprocess.run([verify, "--plan", path, "--output", "json"], capture_output=True,
+                           text=True, check=False).stdout
+    for finding in json.loads(found)["findings"]:
+        told = re.search(r"(\w+): pool '(\w+)' states a lower bound .* up to (\d+) bytes live",
+                         finding.get("message", ""))
+        for c in plan["classes"] if told else []:
+            for pool in c["pools"]:
+                if (c["role"], pool["name"]) == (told[1], told[2]):
+                    pool["lower_bound"] = int(told[3])
+
+
+def save(plan, path, verify):
+    """With the path of mfsdp-verify, pools state the lower bounds that it finds."""
+    write(plan, path)
+    if verify:
+        state_bounds(plan, path, verify[0])
+        write(plan, path)
