@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group
-from gpu_lab.pytorch import compare, exports, families, fsdp2_speed, fsdp2_train, gradients, kernel_times, moe_speed
+from gpu_lab.pytorch import compare, exports, families, fsdp2_speed, fsdp2_train, gradients, kernel_times, moe_speed, pairs
 
 HF = "torch, transformers and safetensors"
 
@@ -67,6 +67,9 @@ def add_to(commands: Any) -> None:
     _add_run(group, "fsdp2-train", fsdp2_train.fsdp2_train, f"{HF}; --gpus GPUs, or none (gloo)", fsdp2_train.add_flags)
     _add_run(group, "fsdp2-speed", fsdp2_speed.fsdp2_speed, "torch 2.11 and transformers; --gpus GPUs", fsdp2_speed.add_flags)
     _add_run(group, "moe-speed", moe_speed.moe_speed, "torch (1.13 with --device cpu); --gpus GPUs", moe_speed.add_flags)
+    parser = add("pairs", pairs.pairs, pairs.pairs.__doc__, f"a CUDA build's mfsdp-exec, {HF}; a GPU")
+    add_bin(parser)
+    pairs.add_flags(parser)
     parser = add("gemms", kernel_times.gemms, kernel_times.gemms.__doc__, "torch; --gpus GPUs")
     parser.add_argument("--gpus", type=int, default=1, help="each has its share of the shapes (1)")
     parser.add_argument("--shapes", metavar="FILE", help="a CSV with columns M, N and K of forward; those of small models")

@@ -21,6 +21,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile", action="store_true", help="blocks and loss through torch.compile")
     parser.add_argument("--recompute", action="store_true", help="every block's forward again in backward")
     parser.add_argument("--keep-gathered", action="store_true", help="weights stay gathered until backward (ZeRO-2)")
+    parser.add_argument("--attention", default="sdpa", help="transformers' attn_implementation (sdpa)")
     parser.add_argument("--reduce", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--snapshot", help="every allocation of rank 0, for mfsdp-sim --replay")
     parser.add_argument("--memory-part", type=float, help="share of the GPU's memory that PyTorch may reserve")
@@ -34,8 +35,9 @@ def make_model(flags: Flags, device: Any) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModelForCausalLM
     config = AutoConfig.from_pretrained(flags.model)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
-    layers = model.model.layers
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=flags.attention)
+    body = model.base_model
+    layers = body.h if hasattr(body, "h") else body.layers
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, flags.reduce))
     for number, layer in enumerate(layers):
         if flags.recompute:
@@ -45,8 +47,12 @@ def make_model(flags: Flags, device: Any) -> tuple[Any, Any]:
         fully_shard(layer, mp_policy=policy, reshard_after_forward=not flags.keep_gathered)
     fully_shard(model, mp_policy=policy)
     model.to_empty(device=device)
-    # Its angles are no parameters, and meta tensors have no values: they are made anew.
-    model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
+    # Its angles and scales are no parameters, and meta tensors have no values: they are made anew.
+    if hasattr(body, "rotary_emb"):
+        body.rotary_emb = type(body.rotary_emb)(config=config).to(device)
+    for module in model.modules():
+        if hasattr(module, "embed_scale"):
+            module.embed_scale = torch.tensor(config.hidden_size**0.5, device=device)
     for parameter in model.parameters():
         if parameter.ndim < 2:
             torch.nn.init.ones_(parameter)
@@ -56,7 +62,9 @@ def make_model(flags: Flags, device: Any) -> tuple[Any, Any]:
 
 
 def flops_of(config: Any, sequence: int) -> int:
-    """FLOP of a token."""
+    """FLOP of a token; 0 for a model whose blocks are not those of Llama."""
+    if not hasattr(config, "num_key_value_heads") or hasattr(config, "num_experts_per_tok"):
+        return 0
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     width, key_value = config.num_attention_heads * head, config.num_key_value_heads * head
     block = config.hidden_size * (2 * width + 2 * key_value + 3 * config.intermediate_size)
@@ -109,7 +117,8 @@ def train(flags: Flags) -> None:
     if dist.get_rank() == 0:
         if flags.snapshot:
             write_snapshot(flags.snapshot)
-        print_facts({**facts, "gpus": dist.get_world_size(), "compile": flags.compile, "recompute": flags.recompute,
+        print_facts({**facts, "gpus": dist.get_world_size(), "compile": flags.compile,
+                     "attention": flags.attention, "recompute": flags.recompute,
                      "reduce": flags.reduce, "micro_batch": flags.micro_batch, "microbatches": flags.microbatches,
                      "first_loss": losses[0].item(), "last_loss": losses[-1].item()})
     dist.destroy_process_group()

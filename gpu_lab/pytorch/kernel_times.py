@@ -101,7 +101,7 @@ def gemms(flags: Flags) -> int:
 
 COLUMNS = ["kind", "way", "heads", "key_heads", "d", "dv", "sequence", "window", "cap", "documents", "forward_ms",
            "backward_ms", "forward_tflops", "backward_tflops", "refused"]
-WAYS = ("cudnn", "flash", "flex")
+WAYS = ("cudnn", "flash", "flex", "mask")
 
 
 def pairs_of(sequence: int, window: int, documents: int) -> int:
@@ -118,6 +118,10 @@ def attend(row: dict[str, Any]) -> Callable[..., Any]:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    if row["way"] == "mask":
+        # As transformers: a mask of bool, by which PyTorch chooses its kernel.
+        seen = torch.ones(row["sequence"], row["sequence"], dtype=torch.bool, device="cuda").tril().triu(1 - row["window"])
+        return lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen[None, None])
     if row["way"] != "flex":
         backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[row["way"]]
 
@@ -179,13 +183,16 @@ def attention_rows(quick: bool) -> Iterator[dict[str, Any]]:
                 yield row("window", "flex", d, d, heads, keys, window=window)
         yield row("cap", "flex", 256, 256, 8, 4, cap=50)
         yield row("documents", "flex", 128, 128, 32, 8, documents=8)
+        for d, heads in ((64, 64), (96, 32), (128, 32), (256, 4), (256, 8)):
+            yield row("window", "mask", d, d, heads, heads, window=512)
 
 
 def attention(flags: Flags) -> None:
     """Times kinds of attention on one GPU: `pytorch attention [--quick] [--way flex] > kinds.csv`.
 
     A row for each kind: heads of 64, 96, 128, 192/128 (latent) and 256, sliding windows, a logit softcap, documents. `way` is
-    PyTorch's backend: cudnn and flash (scaled_dot_product_attention) or flex (flex_attention, compiled). bf16, random normal
+    PyTorch's backend: cudnn and flash (scaled_dot_product_attention), mask (the same with
+    a mask, which computes all pairs) or flex (flex_attention, compiled). bf16, random normal
     operands, batch 1; times are medians of ten calls, in ms; TFLOP/s count the pairs of query and key that a kind has. Kinds
     that PyTorch refuses have its reason in the last column.
     """
