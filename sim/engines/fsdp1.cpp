@@ -15,8 +15,9 @@
 //              it reaches the block before. The root is not freed after forward
 //   backward   with backward_prefetch (BACKWARD_PRE) the next block's gather is issued before a
 //              block's backward; without it, when the host reaches the block
-//   reduction  autograd joins a unit's gradients in one flat bf16 tensor. On a stream of its own it is
-//              cast to the type of reductions, divided, and reduce-scattered; the shard becomes fp32
+//   reduction  autograd joins a unit's gradients in one flat bf16 tensor, on the stream of gathers, as
+//              the views of the weights were made there. On a stream of its own it is cast to the type
+//              of reductions, divided, and reduce-scattered; the shard becomes fp32
 //   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward
 //   no_sync    microbatches before the last add flat bf16 gradients, whole on every rank
 //
@@ -73,6 +74,7 @@ class Fsdp1 {
                   : std::make_unique<LlamaEnds>(step_, config_, eager_functions(step_, config_))) {}
 
   EnginePlan run() {
+    ends_->add_tied_on(all_gather);
     set_up();
     if (limits_) freed_.resize(1 + freed_after_last_gather());
     step_.write_segments([this](Turn turn) { microbatch(turn); }, [this] { optimizer(); },
@@ -114,9 +116,9 @@ class Fsdp1 {
                                    Category::unsharded_weight));
     const Tensor flat =
         step_.once("flat_initial", of.flat.elements * kFull, Category::unsharded_weight);
-    for (const Tensor tensor : initial) step_.free_once(tensor);
     step_.keep("flat_shard", of.flat.shard() * kFull, Category::main_weight);
     step_.free_once(flat);
+    for (const Tensor tensor : initial) step_.free_once(tensor);
   }
 
   void make_and_free(const Fsdp1Unit& of) {
@@ -238,11 +240,13 @@ class Fsdp1 {
   /// Autograd joins the gradients; the hook of the flat parameter frees it and reduces them.
   void end_unit(Fsdp1Unit& of, const std::vector<Tensor>& gradients) {
     const std::int64_t elements = of.flat.elements;
-    Tensor flat = step_.allocate("flat_gradient", elements * kHalf, Category::unsharded_grad);
-    step_.memory_bound(KernelKind::cast, "join_gradients", 2 * elements * kHalf);
-    for (const Tensor tensor : gradients) step_.free(tensor);
+    step_.wait(all_gather, step_.record(compute));
+    Tensor flat =
+        step_.allocate("flat_gradient", elements * kHalf, Category::unsharded_grad, all_gather);
+    step_.memory_bound(KernelKind::cast, "join_gradients", 2 * elements * kHalf, all_gather);
+    for (const Tensor tensor : gradients) step_.free_in_use(tensor);
     if (of.whole_gradient) {
-      step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * elements * kHalf);
+      step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * elements * kHalf, all_gather);
       step_.free(flat);
       flat = *of.whole_gradient;
     }
@@ -260,7 +264,7 @@ class Fsdp1 {
     step_.at(of.unit, Phase::reduce);
     step_.host_work(kReduceHook);
     step_.launch_by(Launcher::hook);
-    step_.wait(reduce_scatter, step_.record(compute));
+    step_.wait(reduce_scatter, step_.record(all_gather));
     const std::int64_t elements = of.flat.elements;
     std::optional<Tensor> wide;
     if (wire_ != kHalf) {

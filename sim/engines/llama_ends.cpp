@@ -76,10 +76,24 @@ std::vector<Tensor> LlamaEnds::embedding_backward(Tensor state, const Gradients&
     made(embedding);
     return {embedding, head.norm, head.head};
   }
-  const Tensor sum = step_.allocate("tied_grad", bytes, Category::unsharded_grad);
-  step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes);
-  step_.free({head.head, embedding});
-  return {sum, head.norm};
+  return {add_tied(head.head, embedding), head.norm};
+}
+
+Tensor LlamaEnds::add_tied(Tensor head, Tensor embedding) {
+  const std::int64_t bytes = step_.bytes_of(embedding);
+  const bool crosses = tied_stream_ != StreamRole::compute;
+  if (crosses) step_.wait(tied_stream_, step_.record(StreamRole::compute));
+  const Tensor sum =
+      step_.allocate("tied_grad", bytes, Category::unsharded_grad, tied_stream_);
+  step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes, tied_stream_);
+  for (const Tensor part : {head, embedding}) {
+    if (crosses) {
+      step_.free_in_use(part);
+    } else {
+      step_.free(part);
+    }
+  }
+  return sum;
 }
 
 void LlamaEnds::finish() { step_.free({seed_, loss_.value}); }

@@ -45,6 +45,8 @@ class LlamaEnds {
   [[nodiscard]] virtual std::vector<Tensor> embedding_backward(Tensor state, const Gradients& head);
   /// Frees the loss and its gradient.
   void finish();
+  /// Autograd adds both gradients of a tied embedding on this stream: where its view was made.
+  void add_tied_on(StreamRole stream) { tied_stream_ = stream; }
 
  protected:
   StepBuilder& step_;                       // NOLINT(*-non-private-member-*): shared by code of
@@ -52,6 +54,9 @@ class LlamaEnds {
   LlamaSizes sizes_;                        // NOLINT(*-non-private-member-*)
   std::unique_ptr<Elementwise> functions_;  // NOLINT(*-non-private-member-*)
   Loss loss_{};                             // NOLINT(*-non-private-member-*)
+
+  /// The sum of a tied embedding's two gradients, which are freed.
+  [[nodiscard]] Tensor add_tied(Tensor head, Tensor embedding);
 
  private:
   void keep_angles();
@@ -63,6 +68,7 @@ class LlamaEnds {
   Normed normed_;
   Tensor logits_;
   Tensor seed_;
+  StreamRole tied_stream_ = StreamRole::compute;
 };
 
 }  // namespace mfsdp
