@@ -65,9 +65,8 @@ class Host {
       const BufferId freed = freed_by(release->buffer);
       if (unmade_.erase(freed.value) > 0) return true;
       HostAllocation made = event(freed, true);
-      // In the first step the host loads kernels: the GPU is assumed to keep up with it.
       made.in_use =
-          steps_ > 0 && std::ranges::binary_search(plan_.in_use, op.id.value, {}, &OpId::value);
+          std::ranges::binary_search(plan_.in_use, op.id.value, {}, &OpId::value);
       if (made.in_use) in_use_.push_back({.buffer = freed, .freed = issued_});
       return use_(made, &op);
     }

@@ -160,7 +160,7 @@ class Fsdp1 {
 
   void reshard(Fsdp1Unit& of) {
     step_.host_work(kReleaseHook);
-    step_.free_in_use(*std::exchange(of.gathered, std::nullopt));
+    step_.free_after(*std::exchange(of.gathered, std::nullopt), compute);
     freed_.push_back(step_.record(compute));
   }
 
@@ -176,6 +176,7 @@ class Fsdp1 {
 
   void microbatch(Turn turn) {
     turn_ = turn;
+    reduced_.clear();
     const std::vector<Tensor> states = forward();
     backward(states);
   }
@@ -244,7 +245,7 @@ class Fsdp1 {
     Tensor flat =
         step_.allocate("flat_gradient", elements * kHalf, Category::unsharded_grad, all_gather);
     step_.memory_bound(KernelKind::cast, "join_gradients", 2 * elements * kHalf, all_gather);
-    for (const Tensor tensor : gradients) step_.free_in_use(tensor);
+    for (const Tensor tensor : gradients) step_.free_after(tensor, all_gather);
     if (of.whole_gradient) {
       step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * elements * kHalf, all_gather);
       step_.free(flat);
@@ -296,7 +297,14 @@ class Fsdp1 {
     } else {
       of.gradient = shard;
     }
-    step_.free_in_use(flat);
+    step_.free_after(flat, reduce_scatter);
+    if (keeps_gathered_ && limits_) {
+      reduced_.push_back(step_.record(reduce_scatter));
+      if (reduced_.size() > kFreedInFlight) {
+        step_.host_wait(reduced_.front());
+        reduced_.pop_front();
+      }
+    }
     step_.launch_by(Launcher::operators);
   }
 
@@ -342,6 +350,7 @@ class Fsdp1 {
   /// Frees of flat parameters that the host has not waited for; those of the last step have no mark,
   /// as the host has waited for the step.
   std::deque<std::optional<Mark>> freed_{};
+  std::deque<Mark> reduced_{};
 };
 
 }  // namespace

@@ -81,18 +81,13 @@ std::vector<Tensor> LlamaEnds::embedding_backward(Tensor state, const Gradients&
 
 Tensor LlamaEnds::add_tied(Tensor head, Tensor embedding) {
   const std::int64_t bytes = step_.bytes_of(embedding);
-  const bool crosses = tied_stream_ != StreamRole::compute;
-  if (crosses) step_.wait(tied_stream_, step_.record(StreamRole::compute));
+  if (tied_stream_ != StreamRole::compute)
+    step_.wait(tied_stream_, step_.record(StreamRole::compute));
   const Tensor sum =
       step_.allocate("tied_grad", bytes, Category::unsharded_grad, tied_stream_);
   step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes, tied_stream_);
-  for (const Tensor part : {head, embedding}) {
-    if (crosses) {
-      step_.free_in_use(part);
-    } else {
-      step_.free(part);
-    }
-  }
+  step_.free_after(head, tied_stream_);
+  step_.free_after(embedding, tied_stream_);
   return sum;
 }
 

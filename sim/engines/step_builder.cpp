@@ -261,8 +261,9 @@ void StepBuilder::free(Tensor tensor) {
   add_named(buffer.name, StreamId{buffer.pool.value}, Release{buffer.id});
 }
 
-void StepBuilder::free_in_use(Tensor tensor) {
-  in_use_.push_back(OpId{next_op_});
+void StepBuilder::free_after(Tensor tensor, StreamRole stream) {
+  const PoolId own = program_.buffers[tensor.buffer].pool;
+  if (own != PoolId{static_cast<std::size_t>(stream)}) in_use_.push_back(OpId{next_op_});
   free(tensor);
 }
 

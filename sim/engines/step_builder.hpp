@@ -122,8 +122,9 @@ class StepBuilder {
   [[nodiscard]] Tensor keep_by_renewal(std::string_view name, std::int64_t bytes, Category category,
                                        StreamRole stream = StreamRole::compute);
   void free(Tensor tensor);
-  /// Frees memory that other streams may still use (record_stream).
-  void free_in_use(Tensor tensor);
+  /// Frees memory that was last used on `stream`. If it was allocated on another one, it stays in use
+  /// until the GPU has passed that point (record_stream).
+  void free_after(Tensor tensor, StreamRole stream);
   void free(std::initializer_list<Tensor> tensors);
   /// Allocates and frees at once: scratch of the next op.
   void scratch(std::string_view name, std::int64_t bytes);
