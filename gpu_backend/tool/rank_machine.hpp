@@ -50,18 +50,19 @@ class RankMachine {
 
   /// Runs this process's ranks to the end, or to the first error of any rank, which is returned.
   /// `inputs` have no stop and gather: the machine adds its own. `sink` receives the events of the
-  /// reporting rank; null if rank 0 is in another process. `exported`: where the weights are written at the end;
-  /// null for nowhere.
+  /// reporting rank; null if that is in another process. `exported`: where the weights are written
+  /// at the end; null for nowhere.
   [[nodiscard]] virtual Result<void> train(TrainInputs inputs, TrainSink* sink,
                                            std::span<const HfExport> exported) = 0;
 
-  /// Whether rank 0 is in this process: then it prints and stores.
-  [[nodiscard]] virtual bool has_rank_0() const = 0;
+  /// Whether the reporting rank (core/plan/job.hpp) is in this process: then it prints and stores.
+  [[nodiscard]] virtual bool reports() const = 0;
   /// Whether another process reports an error of train().
   [[nodiscard]] virtual bool told_elsewhere() const = 0;
   /// Whether a request to stop ended the run. Call after train().
   [[nodiscard]] virtual bool stopped() const = 0;
-  /// Bytes that a rank has allocated on the device.
+  /// Bytes that the fullest rank has allocated on the device; before the end of a run on GPUs, those
+  /// of the reporting rank.
   [[nodiscard]] virtual Bytes allocated() const = 0;
   [[nodiscard]] virtual const RanRun& measured() const = 0;
   [[nodiscard]] virtual MachineFacts facts() const = 0;
