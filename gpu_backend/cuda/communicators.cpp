@@ -304,8 +304,8 @@ Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, nc
   return check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-/// Without it, NCCL would connect two ranks in the first launch between them, and the host of one
-/// would wait there for the host of the other in the middle of a step.
+/// Otherwise NCCL connects two ranks in the first launch between them. The host of one rank would
+/// wait there for the host of the other, in the middle of a step.
 Result<void> Communicators::connect_peers(const BoundPlan& plan, cudaStream_t stream) {
   const std::set<PeerLink> links = peer_links(plan);
   if (links.empty()) return {};
