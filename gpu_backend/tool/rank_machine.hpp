@@ -18,10 +18,27 @@
 
 namespace mfsdp {
 
+/// Measurements of one rank.
+struct RanRank {
+  MeasuredMemory memory;
+  std::optional<Bytes> runtime;    ///< memory outside the pools; none if ranks share a process
+  std::vector<OpLaunch> launches;  ///< of the last kTimedSteps steps; empty if they are not known
+};
+
+/// Measurements of a class of ranks: the most of its ranks, and the step of the slowest one.
+struct RanClass {
+  CategoryBytes categories{};
+  Bytes allocated;  ///< pools on the device
+  Bytes host;       ///< pools in the host's memory
+  std::optional<Bytes> runtime;
+  MeasuredStep step;
+};
+
 /// Measurements, up to the end of the run or its failure.
 struct RanRun {
-  MeasuredMemory memory;  ///< of fullest_rank(), whose memory a prediction has
-  MeasuredStep step;      ///< of the rank that the others wait for
+  MeasuredMemory memory;          ///< of fullest_rank(), whose memory a prediction has
+  MeasuredStep step;              ///< of the rank that the others wait for
+  std::vector<RanClass> classes;  ///< of a run that ended well
   /// Launches of the last kTimedSteps steps. Their clock begins with the first of them. They are
   /// those of rank 0 and of as many following ranks as fit into a store.
   std::vector<OpLaunch> launches;
@@ -69,6 +86,9 @@ class RankMachine {
   /// Warnings.
   [[nodiscard]] virtual std::vector<std::string> notes() const = 0;
 };
+
+/// Everything but `runtime` of a run that ended well. `programs`: of a job; `ranks`: all of them.
+[[nodiscard]] RanRun ran_run(std::span<const Program> programs, std::vector<RanRank> ranks);
 
 /// The launches of the first ranks, as many ranks as can be stored with every run, on a clock that
 /// begins with the first launch.

@@ -199,7 +199,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
 
   const auto trained = machine.train(inputs, &record, from.exported);
   if (!trained && saves.saver) saves.saver->tidy();
-  complete(run, machine);
+  complete(run, machine, predicted);
   const bool cut = machine.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
   record.finish(run);

@@ -201,6 +201,11 @@ RunResult::RunResult(PredictedRun run)
 RunResult::RunResult(MeasuredRun run)
     : RunResult(static_cast<RunFigures&&>(run), static_cast<Measured&&>(run)) {}
 
+const std::vector<ClassReport>& RunResult::classes() const {
+  return std::visit(
+      [](const auto& part) -> const std::vector<ClassReport>& { return part.classes; }, part_);
+}
+
 std::string_view RunResult::source() const {
   return predicted() != nullptr ? "simulated" : "measured";
 }

@@ -243,6 +243,7 @@ void result_fields(auto& io, Is<ClassReport> auto& v) {
   io("ranks", v.ranks);
   io("allocated_bytes", v.allocated);
   io("peak_bytes", v.peak);
+  io("host_bytes", v.host);
   io("step_ns", v.step);
   io("compute_ns", v.compute);
   io("exposed_communication_ns", v.exposed_communication);
@@ -334,6 +335,7 @@ void result_fields(auto& io, Is<EvaluationResult> auto& v) {
 
 void result_fields(auto& io, Is<Measured> auto& v) {
   io.sparse("resumed", v.resumed);
+  io.sparse("classes", v.classes);
   io.derived("skipped_steps",
              [&] { return std::ranges::count(v.steps, true, &StepResult::skipped); });
   io("steps", v.steps);

@@ -54,6 +54,7 @@ PredictedRun prediction_with_everything() {
                   .ranks = 32,
                   .allocated = Bytes(60),
                   .peak = Bytes(50),
+                  .host = Bytes(6),
                   .step = Nanos(9),
                   .compute = Nanos(4),
                   .exposed_communication = Nanos(2),
@@ -106,6 +107,17 @@ TEST(WholeRun, FactsAreRowsOfAView) {
   EXPECT_EQ(number(folder / "s.sqlite", "SELECT value FROM facts WHERE name = 'domain'"), 8);
   EXPECT_EQ(number(folder / "s.sqlite", "SELECT slowest_rank FROM runs"), 3);
   EXPECT_EQ(number(folder / "s.sqlite", "SELECT micro_batch * microbatches FROM runs"), 3);
+}
+
+TEST(WholeRun, AMeasuredRunKeepsItsClasses) {
+  const ScratchFolder folder;
+  MeasuredRun run;
+  run.run_id = "stages";
+  run.classes = prediction_with_everything().classes;
+  const RunResult loaded = stored_and_loaded(folder / "s.sqlite", run);
+  EXPECT_EQ(loaded.classes(), run.classes);
+  EXPECT_EQ(loaded.traffic.sends, Bytes(34));
+  EXPECT_THAT(to_json(loaded), testing::HasSubstr("\"host_bytes\": 6"));
 }
 
 TEST(WholeRun, WhatNobodyKnowsIsNullAndNeverZero) {

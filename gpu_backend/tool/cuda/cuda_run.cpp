@@ -82,15 +82,8 @@ Result<cuda::Delays> delays_of(const CudaRunInputs& inputs, const Program& progr
   return delays;
 }
 
-/// Figures that each rank sends to the others at the end. All ranks run one build, so the bytes are
-/// sent as they are.
-struct RankFigures {
-  Bytes runtime;  ///< memory outside the pools
-  MeasuredMemory memory;
-  std::vector<OpLaunch> launches;
-};
-
-/// The part of fixed size.
+/// What each rank sends to the others at the end has a part of fixed size. All ranks run one build,
+/// so the bytes are sent as they are.
 struct FiguresHead {
   Bytes runtime;
   CategoryBytes categories{};
@@ -98,8 +91,8 @@ struct FiguresHead {
 };
 static_assert(std::is_trivially_copyable_v<FiguresHead> && std::is_trivially_copyable_v<OpLaunch>);
 
-std::vector<std::byte> to_bytes(const RankFigures& figures) {
-  const FiguresHead head{.runtime = figures.runtime,
+std::vector<std::byte> to_bytes(const RanRank& figures) {
+  const FiguresHead head{.runtime = figures.runtime.value_or(Bytes()),
                          .categories = figures.memory.categories,
                          .pools = figures.memory.pools.size()};
   std::vector<std::byte> bytes;
@@ -110,7 +103,7 @@ std::vector<std::byte> to_bytes(const RankFigures& figures) {
   return bytes;
 }
 
-Result<RankFigures> from_bytes(std::span<const std::byte> bytes) {
+Result<RanRank> from_bytes(std::span<const std::byte> bytes) {
   const auto wrong = [size = bytes.size()] {
     return fail("rendezvous", fmt::format("expected a rank's figures, got {} bytes", size),
                 Fault::environment);
@@ -122,9 +115,9 @@ Result<RankFigures> from_bytes(std::span<const std::byte> bytes) {
   FiguresHead head;
   if (bytes.size() < sizeof head) return wrong();
   take(std::as_writable_bytes(std::span(&head, 1)));
-  RankFigures figures{.runtime = head.runtime,
-                      .memory = {.pools = {}, .categories = head.categories},
-                      .launches = {}};
+  RanRank figures{.memory = {.pools = {}, .categories = head.categories},
+                  .runtime = head.runtime,
+                  .launches = {}};
   if (bytes.size() / sizeof(Bytes) < head.pools) return wrong();
   figures.memory.pools.resize(head.pools);
   take(std::as_writable_bytes(std::span(figures.memory.pools)));
@@ -308,26 +301,21 @@ Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
 /// A rank with more launches than fit into one collective sends none.
 Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
   MFSDP_LET(runtime, backend_->runtime_memory());
-  RankFigures own{.runtime = runtime, .memory = measured_.memory, .launches = launches};
+  RanRank own{.memory = measured_.memory, .runtime = runtime, .launches = launches};
   if (to_bytes(own).size() > kMostRendezvousBytes) own.launches.clear();
   MFSDP_LET(all, rendezvous_->all_gather(to_bytes(own), [this] { return alive(); }));
   if (reports()) {
-    std::vector<std::vector<OpLaunch>> by_rank;
-    std::vector<MeasuredMemory> memory;
-    measured_.runtime = runtime;
+    std::vector<RanRank> ranks;
     for (const Rendezvous::Bytes& bytes : all) {
       MFSDP_LET(figures, from_bytes(bytes));
-      measured_.runtime = std::max(*measured_.runtime, figures.runtime);
-      memory.push_back(std::move(figures.memory));
-      by_rank.push_back(std::move(figures.launches));
+      runtime = std::max(runtime, *figures.runtime);
+      ranks.push_back(std::move(figures));
     }
-    by_rank[static_cast<std::size_t>(place_.rank)] = std::move(launches);
+    ranks[static_cast<std::size_t>(place_.rank)].launches = std::move(launches);
     const std::span<const Program> programs = inputs_.job.programs;
-    const std::int64_t fullest = fullest_rank(programs);
-    measured_.memory = memory.at(static_cast<std::size_t>(fullest));
-    fullest_ = on_device(program_of(programs, fullest), measured_.memory.pools);
-    measured_.step = slowest_step(programs, by_rank);
-    measured_.launches = kept_launches(by_rank);
+    measured_ = ran_run(programs, std::move(ranks));
+    measured_.runtime = runtime;
+    fullest_ = on_device(program_of(programs, fullest_rank(programs)), measured_.memory.pools);
   }
   return rendezvous_->barrier([this] { return alive(); });
 }
