@@ -143,7 +143,8 @@ Json config_object(const PlanConfig& config) {
     if constexpr (std::is_same_v<decltype(value), const Mesh&>) {
       write("dp_outer", value.size(Axis::dp_outer));
       write("dp_shard", value.size(Axis::dp_shard));
-      if (value.size(Axis::pp) > 1) write("pp", value.size(Axis::pp));
+      for (const Axis axis : kOtherDenseAxes)
+        if (value.size(axis) > 1) write(to_string(axis), value.size(axis));
     } else {
       write(field.name, value);
     }

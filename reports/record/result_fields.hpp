@@ -19,6 +19,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -31,6 +32,9 @@ namespace mfsdp {
 
 /// The range that a number in a file must be in: from 0 on, any, from 0 to 1, from 0 to kMostMfu.
 enum class NumberRange { positive, any, fraction, utilization };
+
+/// Axes of the dense grid that are keys of a configuration only where they have several ranks.
+inline constexpr std::array kOtherDenseAxes{Axis::pp, Axis::cp, Axis::tp};
 
 /// V is T or const T.
 template <class V, class T>

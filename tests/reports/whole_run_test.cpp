@@ -109,13 +109,19 @@ TEST(WholeRun, FactsAreRowsOfAView) {
   EXPECT_EQ(number(folder / "s.sqlite", "SELECT micro_batch * microbatches FROM runs"), 3);
 }
 
-TEST(WholeRun, AMeasuredRunKeepsItsClasses) {
+TEST(WholeRun, AMeasuredRunKeepsItsClassesAndAllAxes) {
   const ScratchFolder folder;
+  const PredictedRun predicted = prediction_with_everything();
   MeasuredRun run;
+  static_cast<RunFigures&>(run) = predicted;
   run.run_id = "stages";
-  run.classes = prediction_with_everything().classes;
+  run.classes = predicted.classes;
+  run.config.mesh = {};
+  for (const Axis axis : {Axis::pp, Axis::dp_outer, Axis::dp_shard, Axis::cp, Axis::tp})
+    run.config.mesh.resize(axis, 2 + static_cast<std::int64_t>(axis));
   const RunResult loaded = stored_and_loaded(folder / "s.sqlite", run);
   EXPECT_EQ(loaded.classes(), run.classes);
+  EXPECT_EQ(loaded.config.mesh, run.config.mesh);
   EXPECT_EQ(loaded.traffic.sends, Bytes(34));
   EXPECT_THAT(to_json(loaded), testing::HasSubstr("\"host_bytes\": 6"));
 }
