@@ -206,7 +206,8 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
   for (const std::string& note : machine.notes()) report_warning(session.err, note, session.tool);
   if (!trained) return tl::unexpected<Error>(trained.error());
   if (unread) return fail("standard output", "cannot be written", Fault::environment);
-  if (options.common.trace) MFSDP_TRY(write_trace(run, *options.common.trace));
+  if (options.common.trace)
+    MFSDP_TRY(write_trace(run, *options.common.trace, nullptr, job.programs));
   if (run.time.mfu > 1)
     report_warning(
         session.err,
