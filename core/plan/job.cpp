@@ -56,13 +56,14 @@ bool is_pipelined(const Program& program) {
 
 Result<void> check_plain(const Job& job) {
   if (job.programs.size() > 1)
-    return fail("classes", fmt::format("the plan has {} classes of ranks, which only mfsdp-verify "
-                                       "and mfsdp-sim accept so far",
-                                       job.programs.size()));
+    return fail("classes",
+                fmt::format("the plan has {} classes of ranks; a plan of one is needed here",
+                            job.programs.size()));
   if (is_pipelined(job.programs[0]))
-    return fail("plans",
-                "the plan has several microbatches in flight, or sends and receives, which "
-                "only mfsdp-verify and mfsdp-sim accept so far");
+    return fail(
+        "plans",
+        "the plan has several microbatches in flight, or sends and receives; a plan without "
+        "these is needed here");
   return {};
 }
 

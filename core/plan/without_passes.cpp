@@ -1,5 +1,7 @@
 #include "core/plan/without_passes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +31,10 @@ std::vector<Segment> segments_without_calls(const Plan& plan) {
     for (std::int64_t repetition = 0; repetition < (steps ? segment.repeat : 1); ++repetition) {
       Segment& written = made.emplace_back(segment);
       if (segment.calls.empty()) continue;
-      if (steps) written.repeat = 1;
+      if (steps) {
+        written.repeat = 1;
+        written.name += fmt::format(".{}", repetition);
+      }
       written.calls.clear();
       written.ops = called_ops(plan, s, repetition);
     }

@@ -68,9 +68,7 @@ Result<ncclDataType_t> nccl_type(DType dtype) {
 Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64_t members) {
   const auto& collective = std::get<Collective>(op.op->body);
   MFSDP_TRY(nccl_type(collective.dtype));
-  if (is_point_to_point(collective.kind))
-    return fail("", fmt::format("expected no {}: only the CPU runs these so far (--backend cpu)",
-                                to_string(collective.kind)));
+  if (is_point_to_point(collective.kind)) return {};  // one operand, and nothing is summed
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
   const bool exchanges = collective.kind == CollectiveKind::all_to_all;
@@ -96,8 +94,17 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
                               bytes_of(op.operands[0])));
 }
 
-Result<void> Communicators::check_hosts(const std::vector<Membership>& memberships,
-                                        const CudaSettings& settings) const {
+std::set<PeerLink> peer_links(const BoundPlan& plan) {
+  std::set<PeerLink> links;
+  for (const BoundList& list : plan.lists)
+    for (const BoundOp& op : list.ops)
+      if (const auto* collective = std::get_if<Collective>(&op.op->body);
+          collective != nullptr && is_point_to_point(collective->kind))
+        links.insert({op.communicator, collective->kind, op.peer});
+  return links;
+}
+
+Result<void> Communicators::check_hosts(const CudaSettings& settings) const {
   const auto& communicators = program_->communicators;
   const bool windows = std::ranges::any_of(communicators, [](const Communicator& communicator) {
     return traits_of(communicator.transport).uses_windows;
@@ -106,10 +113,11 @@ Result<void> Communicators::check_hosts(const std::vector<Membership>& membershi
   int version = 0;
   MFSDP_TRY(check(ncclGetVersion(&version), "ncclGetVersion"));
   MFSDP_LET(names, settings.peers.all_gather(host_name()));
-  for (std::size_t i = 0; i < memberships.size(); ++i) {
+  for (std::size_t i = 0; i < memberships_.size(); ++i) {
+    const Membership& membership = memberships_[i];
     std::vector<std::string> hosts;
-    for (std::int64_t member = 0; member < memberships[i].size(); ++member) {
-      const std::int64_t rank = memberships[i].rank(memberships[i].of(settings.rank), member);
+    for (std::int64_t member = 0; member < membership.size(); ++member) {
+      const std::int64_t rank = membership.rank(membership.of(settings.rank), member);
       const Peers::Bytes& name = names.at(static_cast<std::size_t>(rank));
       hosts.emplace_back(reinterpret_cast<const char*>(name.data()), name.size());
     }
@@ -169,20 +177,19 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
   device_ = device;
   if (program.communicators.empty()) return {};
   const Mesh& mesh = program.config.mesh;
-  std::vector<Membership> memberships;
   for (const Communicator& communicator : program.communicators) {
-    memberships.emplace_back(communicator.axes, mesh);
-    members_.push_back(memberships.back().member(settings.rank));
+    memberships_.emplace_back(communicator.axes, mesh);
+    members_.push_back(memberships_.back().member(settings.rank));
   }
-  MFSDP_TRY(check_hosts(memberships, settings));
+  MFSDP_TRY(check_hosts(settings));
   MFSDP_LET(own, make_ids(members_));
   MFSDP_LET(ids, settings.peers.all_gather(own));
   MFSDP_LET(memory, allocate_device(sizeof(float), "a small all-reduce"));
   MFSDP_TRY(check(cudaMemsetAsync(memory.get(), 0, sizeof(float), stream), "cudaMemsetAsync"));
-  for (std::size_t i = 0; i < memberships.size(); ++i) {
+  for (std::size_t i = 0; i < memberships_.size(); ++i) {
     const std::string place =
         fmt::format("rank {}, communicator {}", settings.rank, program.communicators[i].purpose);
-    const std::int64_t first = memberships[i].rank(memberships[i].of(settings.rank), 0);
+    const std::int64_t first = memberships_[i].rank(memberships_[i].of(settings.rank), 0);
     const Peers::Bytes& of_first = ids.at(static_cast<std::size_t>(first));
     if (of_first.size() != own.size())
       return fail(place,
@@ -197,7 +204,7 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
     if (!traits_of(program.communicators[i].transport).holds_sms)
       config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     ncclComm_t handle = nullptr;
-    MFSDP_TRY(check(ncclCommInitRankConfig(&handle, static_cast<int>(memberships[i].size()), id,
+    MFSDP_TRY(check(ncclCommInitRankConfig(&handle, static_cast<int>(memberships_[i].size()), id,
                                            static_cast<int>(members_[i]), &config),
                     "ncclCommInitRankConfig", place));
     auto* const value = reinterpret_cast<float*>(memory.get());
@@ -251,8 +258,8 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
   const auto& collective = std::get<Collective>(op.op->body);
   MFSDP_LET(type, nccl_type(collective.dtype));
   const ncclComm_t handle = handles_[op.communicator];
-  const void* const input = op.operands[0].data;
-  void* const output = op.operands[1].data;
+  std::byte* const input = op.operands.front().data;  // of a recv: its output
+  std::byte* const output = op.operands.back().data;  // of a send: its input
   const auto elements = static_cast<std::size_t>(count);
   return guarded([&] {
     switch (collective.kind) {
@@ -262,9 +269,11 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
         return check(ncclAllReduce(input, output, elements, type, ncclSum, handle, stream),
                      "ncclAllReduce");
       case CollectiveKind::all_to_all: return exchange(op, elements, type, stream);
-      case CollectiveKind::reduce_scatter:
       case CollectiveKind::send:
-      case CollectiveKind::recv: break;  // refused when the plan was bound
+        return check(ncclSend(input, elements, type, peer_of(op), handle, stream), "ncclSend");
+      case CollectiveKind::recv:
+        return check(ncclRecv(output, elements, type, peer_of(op), handle, stream), "ncclRecv");
+      case CollectiveKind::reduce_scatter: break;
     }
     return check(ncclReduceScatter(input, output, elements, type, ncclSum, handle, stream),
                  "ncclReduceScatter");
@@ -293,6 +302,39 @@ Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, nc
                     "ncclRecv"));
   }
   return check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+/// Otherwise NCCL connects two ranks in the first launch between them. The host of one rank would
+/// wait there for the host of the other, in the middle of a step.
+Result<void> Communicators::connect_peers(const BoundPlan& plan, cudaStream_t stream) {
+  const std::set<PeerLink> links = peer_links(plan);
+  if (links.empty()) return {};
+  MFSDP_LET(memory, allocate_device(links.size(), "the first sends"));
+  MFSDP_TRY(check(cudaMemsetAsync(memory.get(), 0, links.size(), stream), "cudaMemsetAsync"));
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    const auto sent = guarded([&] { return launch_bytes(i, links, memory.get(), stream); });
+    if (!sent) return sent;
+    MFSDP_TRY(check(cudaStreamSynchronize(stream), "the first sends and receives",
+                    program_->communicators[i].purpose));
+  }
+  return {};
+}
+
+/// One byte over each link of the communicator. Requires the lock.
+Result<void> Communicators::launch_bytes(std::size_t communicator, const std::set<PeerLink>& links,
+                                         std::byte* bytes, cudaStream_t stream) const {
+  const ncclComm_t handle = handles_[communicator];
+  MFSDP_TRY(check(ncclGroupStart(), "ncclGroupStart"));
+  for (const auto& [of_link, kind, peer] : links) {
+    std::byte* const own = bytes++;
+    if (of_link != communicator) continue;
+    const auto member = static_cast<int>(memberships_[communicator].member(peer));
+    if (kind == CollectiveKind::send)
+      MFSDP_TRY(check(ncclSend(own, 1, ncclUint8, member, handle, stream), "ncclSend"));
+    else
+      MFSDP_TRY(check(ncclRecv(own, 1, ncclUint8, member, handle, stream), "ncclRecv"));
+  }
+  return check(ncclGroupEnd(), "ncclGroupEnd", program_->communicators[communicator].purpose);
 }
 
 Result<void> Communicators::begin_group() {

@@ -9,9 +9,11 @@
 #include <cstddef>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -27,6 +29,12 @@ namespace mfsdp::cuda {
 [[nodiscard]] Result<ncclDataType_t> nccl_type(DType dtype);
 [[nodiscard]] Result<void> check_collective(const BoundOp& op, std::int64_t member,
                                             std::int64_t members);
+
+/// Communicator, send or recv, and the peer as a rank of the world.
+using PeerLink = std::tuple<std::size_t, CollectiveKind, std::int64_t>;
+
+/// The peers that a plan sends to and receives from on its rank.
+[[nodiscard]] std::set<PeerLink> peer_links(const BoundPlan& plan);
 
 class Communicators {
  public:
@@ -51,7 +59,11 @@ class Communicators {
   /// Registers memory of ncclMemAlloc with the communicator; all members call it in the same order.
   [[nodiscard]] Result<void> register_window(std::size_t communicator, std::span<std::byte> memory);
 
-  /// Queues a collective; within a group, when the group ends. `count`: the op's, or less for an
+  /// Sends a byte to each peer of the plan and receives one from each, so that NCCL connects them.
+  /// The peers call it too, for their plans of the same name.
+  [[nodiscard]] Result<void> connect_peers(const BoundPlan& plan, cudaStream_t stream);
+
+  /// Queues a collective, a send or a recv; within a group, when the group ends. `count`: the op's, or less for an
   /// injected fault.
   [[nodiscard]] Result<void> launch(const BoundOp& op, std::int64_t count, cudaStream_t stream);
   [[nodiscard]] Result<void> begin_group();
@@ -77,8 +89,11 @@ class Communicators {
     ncclWindow_t window = nullptr;
   };
   /// Checks the requirements of registered memory. Exchanges the names of hosts.
-  [[nodiscard]] Result<void> check_hosts(const std::vector<Membership>& memberships,
-                                         const CudaSettings& settings) const;
+  [[nodiscard]] Result<void> check_hosts(const CudaSettings& settings) const;
+  /// NCCL's number of the peer of a send or a recv.
+  [[nodiscard]] int peer_of(const BoundOp& op) const {
+    return static_cast<int>(memberships_[op.communicator].member(op.peer));
+  }
   /// An in-place all-reduce of one number of the op's input.
   [[nodiscard]] Result<void> launch_kernel(const BoundOp& op, cudaStream_t stream);
   /// Runs an NCCL call under the lock.
@@ -88,9 +103,13 @@ class Communicators {
   [[nodiscard]] Result<void> exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
                                       cudaStream_t stream);
 
+  [[nodiscard]] Result<void> launch_bytes(std::size_t communicator, const std::set<PeerLink>& links,
+                                          std::byte* bytes, cudaStream_t stream) const;
+
   const Program* program_ = nullptr;
   int device_ = 0;
-  std::vector<ncclComm_t> handles_;  ///< by position in Program::communicators
+  std::vector<ncclComm_t> handles_;      ///< by position in Program::communicators
+  std::vector<Membership> memberships_;  ///< as handles_
   std::vector<std::int64_t> members_;
   std::vector<Window> windows_;
   std::vector<char> checked_;  ///< by position: whether check_transport_of() has run

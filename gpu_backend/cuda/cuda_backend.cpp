@@ -133,6 +133,10 @@ Result<void> CudaBackend::prepare(const BoundPlan& plan) {
   MFSDP_TRY(check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "choosing algorithms"));
   MFSDP_TRY(algorithms_.after_binding());
   MFSDP_TRY(check_transports(plan));
+  {
+    const Watcher::Call call(*watcher_);
+    MFSDP_TRY(communicators_.connect_peers(plan, streams_.setup()));
+  }
   MFSDP_TRY(pools_.poison_device());
   MFSDP_TRY(check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"));
   static_cast<void>(cudaGetLastError());  // discards errors of tried algorithms, so that the first
@@ -145,10 +149,11 @@ Result<void> CudaBackend::prepare(const BoundPlan& plan) {
 Result<void> CudaBackend::check_transports(const BoundPlan& plan) {
   for (const BoundList& list : plan.lists)
     for (const BoundOp& op : list.ops) {
-      if (op.op->kind() != OpKind::collective) continue;
+      const auto* collective = std::get_if<Collective>(&op.op->body);
+      if (collective == nullptr || is_point_to_point(collective->kind)) continue;
       const Watcher::Call call(*watcher_);
       MFSDP_LET(found, communicators_.check_transport_of(op, streams_.of(op)));
-      if (found && settings_.rank == 0) notes_.push_back(*found);
+      if (found) notes_.push_back(*found);
     }
   return {};
 }

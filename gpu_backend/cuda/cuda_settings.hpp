@@ -21,8 +21,6 @@ namespace mfsdp::cuda {
 /// equally often and in the same order. A run of one rank calls none.
 struct Peers {
   using Bytes = std::vector<std::byte>;
-  /// Rank 0's bytes, on every rank.
-  std::function<Result<Bytes>(const Bytes& own)> broadcast;
   /// Every rank's bytes, in rank order.
   std::function<Result<std::vector<Bytes>>(const Bytes& own)> all_gather;
   /// An error if the run has failed on any rank. A thread of the backend calls it ten times a
@@ -47,6 +45,8 @@ enum class AttentionKernels {
 struct CudaSettings {
   KernelSettings kernels;  ///< its program is the one of the run
   std::int64_t rank = 0;
+  /// The class of each rank (class_of_ranks() of core/plan/job.hpp); empty if all are of one.
+  std::vector<std::uint32_t> classes = {};
   std::int64_t local_rank = 0;  ///< index of its GPU among the visible ones
   Peers peers;
   GemmSettings gemm;

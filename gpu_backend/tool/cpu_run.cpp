@@ -117,24 +117,23 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
   const std::vector<std::uint32_t> classes = class_of_ranks(job_);
   const std::int64_t reporting = reporting_rank(job_.programs);
   const std::int64_t fullest = fullest_rank(job_.programs);
-  std::vector<std::vector<OpLaunch>> launches(classes.size());
+  std::vector<RanRank> ranks(classes.size());
   const auto outcome = machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     const Program& program = job_.programs[classes[static_cast<std::size_t>(rank)]];
     MemoryMeter meter(program, kTrainPlan, backend);
     MFSDP_LET(trainer, Trainer::create(job_.programs, meter, rank, inputs,
                                        rank == reporting ? sink : nullptr));
     const auto ran = trainer->run();
-    if (rank == fullest) measured_.memory = meter.measured();
+    RanRank& measured = ranks[static_cast<std::size_t>(rank)];
+    measured.memory = meter.measured();
+    if (rank == fullest) measured_.memory = measured.memory;  // also of a run that failed
     MFSDP_TRY(ran);
-    launches[static_cast<std::size_t>(rank)] = launches_of(program, rank, backend.take_timings());
+    measured.launches = launches_of(program, rank, backend.take_timings());
     for (const HfExport& to : exported)
       MFSDP_TRY(to.write(rank, meter, trainer->parameters(), *inputs.gather));
     return {};
   });
-  if (outcome) {
-    measured_.step = slowest_step(job_.programs, launches);
-    measured_.launches = kept_launches(launches);
-  }
+  if (outcome) measured_ = ran_run(job_.programs, std::move(ranks));
   return outcome;
 }
 

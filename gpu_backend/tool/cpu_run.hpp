@@ -29,7 +29,7 @@ class CpuRun final : public RankMachine {
 
   [[nodiscard]] Result<void> train(TrainInputs inputs, TrainSink* sink,
                                    std::span<const HfExport> exported) override;
-  [[nodiscard]] bool has_rank_0() const override { return true; }
+  [[nodiscard]] bool reports() const override { return true; }
   [[nodiscard]] bool told_elsewhere() const override { return false; }
   [[nodiscard]] bool stopped() const override { return stop_.stopped(); }
   [[nodiscard]] Bytes allocated() const override;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/plan/plan.hpp"
+#include "core/plan/job.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
 #include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
@@ -17,7 +17,7 @@ namespace mfsdp {
 
 /// Inputs of a run on GPUs. All of them outlive the run.
 struct CudaRunInputs {
-  const Program& program;
+  const Job& job;  ///< the rank runs the program of its class
   const ExecOptions& options;
   const TrainSettings& settings;
   const PredictedRun& predicted;  ///< of this plan; its step time sets deadlines

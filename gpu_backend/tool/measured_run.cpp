@@ -11,6 +11,24 @@ CategoryBytes without_runtime(CategoryBytes categories) {
   return categories;
 }
 
+/// What a class has measured, and what its plan sends.
+ClassReport measured_class(const ClassReport& predicted, const RanClass& ran, std::int64_t rank) {
+  const Bytes runtime = ran.runtime.value_or(Bytes());
+  const TimeSummary& time = ran.step.time;
+  return {.role = predicted.role,
+          .ranks = predicted.ranks,
+          .allocated = ran.allocated + runtime,
+          .peak = sum_of(without_runtime(ran.categories)) + runtime,
+          .host = ran.host,
+          .step = time.step,
+          .compute = time.compute,
+          .exposed_communication = time.exposed_communication,
+          .idle = time.idle,
+          .sends = predicted.sends,
+          .fullest = predicted.fullest,
+          .busiest = !ran.step.timeline.empty() && ran.step.rank == rank};
+}
+
 }  // namespace
 
 MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts) {
@@ -25,7 +43,7 @@ MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts) {
   return run;
 }
 
-void complete(MeasuredRun& run, const RankMachine& machine) {
+void complete(MeasuredRun& run, const RankMachine& machine, const PredictedRun& predicted) {
   const RanRun& ran = machine.measured();
   const MachineFacts facts = machine.facts();
   MemorySummary& memory = run.memory;
@@ -44,6 +62,9 @@ void complete(MeasuredRun& run, const RankMachine& machine) {
   run.time = ran.step.time;
   run.timeline = ran.step.timeline;
   run.launches = ran.launches;
+  if (ran.classes.size() == predicted.classes.size())
+    for (std::size_t c = 0; c < ran.classes.size(); ++c)
+      run.classes.push_back(measured_class(predicted.classes[c], ran.classes[c], ran.step.rank));
   run.absent = {};
 }
 

@@ -105,17 +105,26 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   return measured;
 }
 
-MeasuredStep slowest_step(std::span<const Program> programs,
-                          std::span<const std::vector<OpLaunch>> by_rank) {
-  MeasuredStep slowest;
+std::vector<MeasuredStep> slowest_steps(std::span<const Program> programs,
+                                        std::span<const std::vector<OpLaunch>> by_rank) {
+  std::vector<MeasuredStep> slowest(programs.size());
   const std::vector<std::uint32_t> classes = class_of_ranks(programs);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const Program& program = programs[classes[rank]];
+    MeasuredStep& of_class = slowest[classes[rank]];
     if (MeasuredStep step = measure_step(program, *program.find_plan(kTrainPlan), by_rank[rank]);
-        step.time.compute > slowest.time.compute || slowest.timeline.empty())
-      slowest = std::move(step);
+        step.time.compute > of_class.time.compute || of_class.timeline.empty())
+      of_class = std::move(step);
   }
   return slowest;
+}
+
+MeasuredStep slowest_step(std::span<const MeasuredStep> of_classes) {
+  const auto comes_first = [](const MeasuredStep& a, const MeasuredStep& b) {
+    if (a.timeline.empty() != b.timeline.empty()) return b.timeline.empty();
+    return std::pair(b.time.compute, a.rank) < std::pair(a.time.compute, b.rank);
+  };
+  return *std::ranges::min_element(of_classes, comes_first);
 }
 
 std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,

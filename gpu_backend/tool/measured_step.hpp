@@ -37,13 +37,17 @@ inline constexpr std::int64_t kTimedSteps = 3;
 [[nodiscard]] MeasuredStep measure_step(const Program& program, const Plan& plan,
                                         std::span<const OpLaunch> launches);
 
-/// The step of the rank with the longest kernel time; the first of equal ones. The other ranks wait
+/// Of each class of ranks: the step of its rank with the longest kernel time; the first of equal
+/// ones. A rank whose launches are not known has none.
+/// `programs`: of a job; each rank ran the train plan of its class.
+[[nodiscard]] std::vector<MeasuredStep> slowest_steps(
+    std::span<const Program> programs, std::span<const std::vector<OpLaunch>> by_rank);
+
+/// The one of these with the longest kernel time; the first of equal ones. The other ranks wait
 /// for it, and their waiting counts as their communication, so only this rank shows the
 /// communication that no kernel hides. Usually it is the rank that a prediction reports if ranks
 /// differ (RankSummary::reported).
-/// `programs`: of a job; each rank ran the train plan of its class.
-[[nodiscard]] MeasuredStep slowest_step(std::span<const Program> programs,
-                                        std::span<const std::vector<OpLaunch>> by_rank);
+[[nodiscard]] MeasuredStep slowest_step(std::span<const MeasuredStep> of_classes);
 
 /// A rank's launches, in the order of `timings`. Steps count from 1 here.
 [[nodiscard]] std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,

@@ -1,6 +1,7 @@
 #include "gpu_backend/tool/rank_machine.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/plan/job.hpp"
 
@@ -32,6 +33,40 @@ std::int64_t fullest_rank(std::span<const Program> programs) {
   const auto fullest = std::ranges::max_element(programs, {}, device_bytes) - programs.begin();
   const std::vector<std::uint32_t> classes = class_of_ranks(programs);
   return std::ranges::find(classes, static_cast<std::uint32_t>(fullest)) - classes.begin();
+}
+
+namespace {
+
+void take_most(Bytes& most, Bytes of_rank) { most = std::max(most, of_rank); }
+
+void add_rank(RanClass& into, const Program& program, const RanRank& rank) {
+  for (std::size_t i = 0; i < into.categories.size(); ++i)
+    take_most(into.categories.at(i), rank.memory.categories.at(i));
+  const Bytes device = on_device(program, rank.memory.pools);
+  Bytes all;
+  for (const Bytes pool : rank.memory.pools) all += pool;
+  take_most(into.allocated, device);
+  take_most(into.host, all - device);
+  if (rank.runtime) into.runtime = std::max(into.runtime.value_or(Bytes()), *rank.runtime);
+}
+
+}  // namespace
+
+RanRun ran_run(std::span<const Program> programs, std::vector<RanRank> ranks) {
+  RanRun ran;
+  ran.classes.resize(programs.size());
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  std::vector<std::vector<OpLaunch>> launches;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    add_rank(ran.classes[classes[r]], programs[classes[r]], ranks[r]);
+    launches.push_back(std::move(ranks[r].launches));
+  }
+  ran.memory = ranks.at(static_cast<std::size_t>(fullest_rank(programs))).memory;
+  std::vector<MeasuredStep> steps = slowest_steps(programs, launches);
+  ran.step = slowest_step(steps);
+  for (std::size_t c = 0; c < steps.size(); ++c) ran.classes[c].step = std::move(steps[c]);
+  ran.launches = kept_launches(launches);
+  return ran;
 }
 
 Bytes on_device(const Program& program, const std::vector<Bytes>& pools) {

@@ -42,7 +42,7 @@ struct Saves {
   void attach_to(TrainInputs& inputs);
 };
 
-/// `run`: signed, at its beginning. `leads`: rank 0 is in this process. Then it also warns of
+/// `run`: signed, at its beginning. `leads`: the reporting rank is in this process. Then it also warns of
 /// differences from the save that are allowed, and checks whether the folder can be used. Errors:
 /// --resume has no save that this run can resume from; --save cannot be written.
 [[nodiscard]] Result<Saves> open_saves(const ExecOptions& options, const Session& session,

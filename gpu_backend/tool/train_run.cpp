@@ -59,13 +59,6 @@ std::vector<FlagFile> files_read(const ExecOptions& options) {
   return files;
 }
 
-Result<void> check_place(const RunPlace& place, const Job& job) {
-  if (!place.launch || job.programs.size() == 1) return {};
-  return fail("--plan",
-              fmt::format("has {} classes of ranks, which only the CPU runs so far (--backend cpu)",
-                          job.programs.size()));
-}
-
 /// A fault after the last step would never happen.
 Result<void> check_fault_step(const ExecOptions& options) {
   if (!options.fault || options.fault->step <= options.steps) return {};
@@ -111,7 +104,7 @@ Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const E
                                                   const std::function<void(const Error&)>& tell,
                                                   MakeCudaRun make_cuda_run) {
   if (!place.launch) return CpuRun::create(job, options, inputs.settings, stop);
-  return make_cuda_run({.program = job.programs.front(),
+  return make_cuda_run({.job = job,
                         .options = options,
                         .settings = inputs.settings,
                         .predicted = predicted,
@@ -130,7 +123,7 @@ Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
   return machine.stopped() ? ExitCode::interrupted : ExitCode::good;
 }
 
-/// A run that is ready to start, in the process of rank 0.
+/// A run that is ready to start, in the process of the reporting rank.
 struct ReadyRun {
   const ExecOptions& options;
   const Session& session;
@@ -206,14 +199,15 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
 
   const auto trained = machine.train(inputs, &record, from.exported);
   if (!trained && saves.saver) saves.saver->tidy();
-  complete(run, machine);
+  complete(run, machine, predicted);
   const bool cut = machine.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
   record.finish(run);
   for (const std::string& note : machine.notes()) report_warning(session.err, note, session.tool);
   if (!trained) return tl::unexpected<Error>(trained.error());
   if (unread) return fail("standard output", "cannot be written", Fault::environment);
-  if (options.common.trace) MFSDP_TRY(write_trace(run, *options.common.trace));
+  if (options.common.trace)
+    MFSDP_TRY(write_trace(run, *options.common.trace, nullptr, job.programs));
   if (run.time.mfu > 1)
     report_warning(
         session.err,
@@ -255,7 +249,6 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
     MFSDP_TRY(lock_save_folder(options, session, lock));
   MFSDP_LET(planned, plan_run(options, session));
   const Job& job = *planned.job;
-  MFSDP_TRY(check_place(place, job));
   // The program with the loss, whose configuration and groups are those of all classes.
   const Program& program = program_of(job.programs, reporting_rank(job.programs));
   // Also if this process only starts ranks, so that a wrong --gpu is reported once.
@@ -281,7 +274,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   auto made = make_machine(place, options, job, predicted, inputs, stop, tell, make_cuda_run);
   if (!made) return tell(made.error());
   const std::unique_ptr<RankMachine> machine = std::move(*made);
-  const bool leads = machine->has_rank_0();
+  const bool leads = machine->reports();
   if (leads)
     for (const std::string& warning : inputs.warnings)
       report_warning(session.err, warning, session.tool);

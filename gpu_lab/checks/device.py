@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_lab.checks.layouts import HOST_LAYOUTS, Layout
+from gpu_lab.checks.meshes import one_gpu_meshes
 from gpu_lab.command_line import Flags, add_bin, add_command, launcher_of, tools_of
 from gpu_lab.launch import Ended, Launcher, own_command, run_threads
 from gpu_lab.machine import GIB, MODELS, Tools, describe_gpus, gpu_count, has_module, text
@@ -428,7 +429,7 @@ def sanitizer(check: Check) -> None:
 
 STAGES: dict[str, Callable[[Check], None]] = {
     "A": kernels, "B": one_gpu, "C": two_gpus, "D": killed_ranks, "E": moved_states, "F": speed, "G": two_hosts,
-    "H": launchers, "I": sanitizer}
+    "H": launchers, "I": sanitizer, "J": one_gpu_meshes}
 
 
 def check_command(flags: Flags) -> int:

@@ -183,6 +183,21 @@ void read_limits_at_steps(TomlFields& fields, Budget& budget) {
   }
 }
 
+/// "classes.stage_0.allocated_bytes.most" and similar.
+void read_limits_of_classes(TomlFields& fields, Budget& budget) {
+  std::vector<std::string> done;
+  for (const std::string& below : fields.keys_below("classes")) {
+    const std::size_t role = below.find('.');
+    const std::string key = "classes." + below.substr(0, below.find('.', role + 1));
+    const auto measure = class_measure_named(key);
+    if (role == std::string::npos || !measure || std::ranges::find(done, key) != done.end())
+      continue;
+    done.push_back(key);
+    if (auto limit = LimitReader(fields, *measure).read())
+      budget.limits.push_back(std::move(*limit));
+  }
+}
+
 }  // namespace
 
 Result<Budget> parse_budget(std::string_view text, const std::string& file) {
@@ -193,6 +208,7 @@ Result<Budget> parse_budget(std::string_view text, const std::string& file) {
   for (const Measure& measure : measures())
     if (auto limit = LimitReader(fields, measure).read())
       budget.limits.push_back(std::move(*limit));
+  read_limits_of_classes(fields, budget);
   read_limits_at_steps(fields, budget);
   MFSDP_TRY(fields.finish());
   if (budget.limits.empty())

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "core/base/json_text.hpp"
 #include "core/base/text.hpp"
@@ -39,12 +40,19 @@ std::string stamps_text(const RunResult& run) {
   return text;
 }
 
+/// measures(), then those of the run's classes.
+std::vector<Measure> measures_of(const RunResult& run) {
+  std::vector<Measure> all = measures();
+  for (Measure& measure : class_measures(run)) all.push_back(std::move(measure));
+  return all;
+}
+
 /// Tables of the golden measures; `value_text` writes what follows the equals sign. Where that is
 /// nothing, the measure is left out.
 std::string limits_text(const RunResult& run, auto value_text) {
   std::string text;
   std::string table;
-  for (const Measure& measure : measures()) {
+  for (const Measure& measure : measures_of(run)) {
     const std::optional<Figure> value = measure.golden ? measure.read(run) : std::nullopt;
     if (!value) continue;
     const std::string written = value_text(measure, *value);
@@ -71,7 +79,7 @@ struct Judged {
 /// one of too few samples or of more noise than the tolerance.
 Judged judged_by_itself(const RunResult& run, const std::string& tolerance) {
   Judged judged;
-  for (const Measure& measure : measures()) {
+  for (const Measure& measure : measures_of(run)) {
     if (!measure.golden || measure.nature != Nature::timed || !measure.read(run)) continue;
     Figure value = *measure.read(run);
     std::string why;

@@ -52,6 +52,10 @@ std::vector<std::array<std::string, 4>> measure_rows() {
                     std::string(comparison_of(measure.nature))});
   };
   for (const Measure& measure : measures()) add(measure, measure.key);
+  for (const std::string_view name : Names<ClassMeasure>::values) {
+    const Measure measure = measure_of_class(*parse<ClassMeasure>(name), "ROLE");
+    add(measure, measure.key);
+  }
   for (const std::string_view table : Names<StepMeasure>::values)
     add(measure_at_step(*parse<StepMeasure>(table), 0), std::string(table) + ".STEP");
   return rows;

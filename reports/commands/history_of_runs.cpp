@@ -73,6 +73,7 @@ HelpText history_help() {
 
 Result<Measure> measure_of(const std::string& key) {
   if (const Measure* measure = find_measure(key)) return *measure;
+  if (auto measure = class_measure_named(key)) return *std::move(measure);
   const std::size_t point = key.find('.');
   if (point != std::string::npos)
     if (const auto table = parse<StepMeasure>(key.substr(0, point))) {

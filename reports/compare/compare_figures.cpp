@@ -138,23 +138,22 @@ ComparedSection compare_classes(Runs runs) {
   ComparedSection section{.title = "Classes of ranks", .notes = {}, .rows = {}, .relative = true};
   std::vector<std::string> roles;
   for (const RunResult& run : runs)
-    if (run.predicted() != nullptr)
-      for (const ClassReport& one : run.predicted()->classes)
-        if (std::ranges::find(roles, one.role) == roles.end()) roles.push_back(one.role);
+    for (const ClassReport& one : run.classes())
+      if (std::ranges::find(roles, one.role) == roles.end()) roles.push_back(one.role);
   const auto add = [&](const std::string& role, const char* what, MeasureUnit unit,
                        const auto& value) {
     ComparedRow row{.name = role + " " + what, .unit = unit, .cells = {}};
     for (const RunResult& run : runs) {
       std::optional<Figure> figure;
-      if (run.predicted() != nullptr)
-        for (const ClassReport& one : run.predicted()->classes)
-          if (one.role == role) figure = value(one);
+      for (const ClassReport& one : run.classes())
+        if (one.role == role) figure = value(one);
       row.cells.push_back(figure_cell(unit, figure));
     }
     section.rows.push_back(std::move(row));
   };
   for (const std::string& role : roles) {
     add(role, "memory", MeasureUnit::bytes, [](const auto& one) { return one.allocated.value; });
+    add(role, "host memory", MeasureUnit::bytes, [](const auto& one) { return one.host.value; });
     add(role, "compute", MeasureUnit::nanoseconds,
         [](const auto& one) { return one.compute.value; });
     add(role, "exposed", MeasureUnit::nanoseconds,

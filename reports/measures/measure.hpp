@@ -63,6 +63,29 @@ constexpr auto value_names(StepMeasure) {
 }
 [[nodiscard]] Measure measure_at_step(StepMeasure what, std::int64_t step);
 
+/// Figures of one class of ranks of a job, such as a stage of a pipeline. A pipeline's bubble is part
+/// of `idle_ns`.
+enum class ClassMeasure {
+  allocated_bytes,
+  peak_bytes,
+  host_bytes,
+  step_ns,
+  compute_ns,
+  exposed_communication_ns,
+  idle_ns,
+  send_bytes
+};
+constexpr auto value_names(ClassMeasure) {
+  return name_array("allocated_bytes", "peak_bytes", "host_bytes", "step_ns", "compute_ns",
+                    "exposed_communication_ns", "idle_ns", "send_bytes");
+}
+/// "classes.stage_0.idle_ns".
+[[nodiscard]] Measure measure_of_class(ClassMeasure what, const std::string& role);
+/// The measure of such a key; none for other keys.
+[[nodiscard]] std::optional<Measure> class_measure_named(std::string_view key);
+/// Those of all classes of the run whose roles are keys of TOML as they are.
+[[nodiscard]] std::vector<Measure> class_measures(const RunResult& run);
+
 /// Times of the single steps of a measured run, in ns and in order, where the measure is one or
 /// follows from them alone. Empty where it does not, or there are none, as of simulated runs.
 [[nodiscard]] std::vector<double> steps_of(const Measure& measure, const RunResult& run);

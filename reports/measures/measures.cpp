@@ -158,7 +158,83 @@ std::optional<Figure> figure_at(const Measured& run, StepMeasure what, std::int6
   return value ? std::optional<Figure>(*value) : std::nullopt;
 }
 
+Figure figure_of_class(const ClassReport& report, ClassMeasure what) {
+  switch (what) {
+    case ClassMeasure::allocated_bytes: return report.allocated.value;
+    case ClassMeasure::peak_bytes: return report.peak.value;
+    case ClassMeasure::host_bytes: return report.host.value;
+    case ClassMeasure::step_ns: return report.step.value;
+    case ClassMeasure::compute_ns: return report.compute.value;
+    case ClassMeasure::exposed_communication_ns: return report.exposed_communication.value;
+    case ClassMeasure::idle_ns: return report.idle.value;
+    case ClassMeasure::send_bytes: break;
+  }
+  return report.sends.value;
+}
+
+std::string_view title_of(ClassMeasure what) {
+  switch (what) {
+    case ClassMeasure::allocated_bytes: return "allocated memory";
+    case ClassMeasure::peak_bytes: return "peak memory";
+    case ClassMeasure::host_bytes: return "host memory";
+    case ClassMeasure::step_ns: return "step";
+    case ClassMeasure::compute_ns: return "compute";
+    case ClassMeasure::exposed_communication_ns: return "exposed communication";
+    case ClassMeasure::idle_ns: return "idle time";
+    case ClassMeasure::send_bytes: break;
+  }
+  return "sends";
+}
+
+bool is_time(ClassMeasure what) { return to_string(what).ends_with("_ns"); }
+
+/// What a budget that is written from a run holds: memory and the bubble.
+bool is_golden(ClassMeasure what) {
+  return what == ClassMeasure::allocated_bytes || what == ClassMeasure::host_bytes ||
+         what == ClassMeasure::idle_ns;
+}
+
+/// Letters, digits, '_' and '-': a key of TOML without quotes.
+bool is_bare_key(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+}
+
 }  // namespace
+
+Measure measure_of_class(ClassMeasure what, const std::string& role) {
+  return {.key = "classes." + role + "." + std::string(to_string(what)),
+          .title = std::string(title_of(what)) + " of " + role,
+          .unit = is_time(what) ? MeasureUnit::nanoseconds : MeasureUnit::bytes,
+          .nature = is_time(what) ? Nature::timed : Nature::planned,
+          .golden = is_golden(what),
+          .read = [what, role](const RunResult& run) -> std::optional<Figure> {
+            const auto found = std::ranges::find(run.classes(), role, &ClassReport::role);
+            if (found == run.classes().end()) return std::nullopt;
+            return figure_of_class(*found, what);
+          }};
+}
+
+std::optional<Measure> class_measure_named(std::string_view key) {
+  constexpr std::string_view kTable = "classes.";
+  const std::size_t end = key.rfind('.');
+  if (!key.starts_with(kTable) || end < kTable.size()) return std::nullopt;
+  const std::string_view role = key.substr(kTable.size(), end - kTable.size());
+  const auto what = parse<ClassMeasure>(key.substr(end + 1));
+  if (!what || !is_bare_key(role)) return std::nullopt;
+  return measure_of_class(*what, std::string(role));
+}
+
+std::vector<Measure> class_measures(const RunResult& run) {
+  std::vector<Measure> all;
+  for (const ClassReport& report : run.classes())
+    if (is_bare_key(report.role))
+      for (const std::string_view name : Names<ClassMeasure>::values)
+        all.push_back(measure_of_class(*parse<ClassMeasure>(name), report.role));
+  return all;
+}
 
 std::string Measure::table() const { return key.substr(0, key.rfind('.')); }
 std::string Measure::name() const { return key.substr(key.rfind('.') + 1); }

@@ -143,7 +143,8 @@ Json config_object(const PlanConfig& config) {
     if constexpr (std::is_same_v<decltype(value), const Mesh&>) {
       write("dp_outer", value.size(Axis::dp_outer));
       write("dp_shard", value.size(Axis::dp_shard));
-      if (value.size(Axis::pp) > 1) write("pp", value.size(Axis::pp));
+      for (const Axis axis : kOtherDenseAxes)
+        if (value.size(axis) > 1) write(to_string(axis), value.size(axis));
     } else {
       write(field.name, value);
     }
@@ -200,6 +201,11 @@ RunResult::RunResult(PredictedRun run)
 
 RunResult::RunResult(MeasuredRun run)
     : RunResult(static_cast<RunFigures&&>(run), static_cast<Measured&&>(run)) {}
+
+const std::vector<ClassReport>& RunResult::classes() const {
+  return std::visit(
+      [](const auto& part) -> const std::vector<ClassReport>& { return part.classes; }, part_);
+}
 
 std::string_view RunResult::source() const {
   return predicted() != nullptr ? "simulated" : "measured";

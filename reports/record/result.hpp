@@ -261,13 +261,15 @@ struct ClassReport {
   std::int64_t ranks = 0;
   Bytes allocated;  ///< as MemorySummary has it
   Bytes peak;       ///< likewise
+  Bytes host{};     ///< of a rank's pools in the host's memory
   Nanos step;
   Nanos compute;
   Nanos exposed_communication;
   Nanos idle;            ///< a pipeline's bubble is part of it
   Bytes sends;           ///< as TrafficSummary has it
   bool fullest = false;  ///< the class whose memory the run reports
-  bool busiest = false;  ///< the class whose times the run reports: the one that idles least
+  bool busiest = false;  ///< the class whose times the run reports: the one that idles least, or of
+                         ///< a measured run the one whose kernels take longest
 
   friend bool operator==(const ClassReport&, const ClassReport&) = default;
 };
@@ -385,7 +387,8 @@ struct Measured {
   std::optional<ResumedFrom> resumed;
   std::vector<StepResult> steps;
   std::vector<EvaluationResult> evaluations;
-  std::vector<OpLaunch> launches;  ///< of the last steps, rank by rank
+  std::vector<OpLaunch> launches;      ///< of the last steps, rank by rank
+  std::vector<ClassReport> classes{};  ///< where there are several
 };
 
 struct PredictedRun : RunFigures, Predicted {};
@@ -402,6 +405,8 @@ class RunResult : public RunFigures {
   /// The part that only such a run has; null where it is of the other kind.
   [[nodiscard]] const Predicted* predicted() const { return std::get_if<Predicted>(&part_); }
   [[nodiscard]] const Measured* measured() const { return std::get_if<Measured>(&part_); }
+  /// Of either kind; empty where all ranks are of one class.
+  [[nodiscard]] const std::vector<ClassReport>& classes() const;
   /// "simulated" or "measured".
   [[nodiscard]] std::string_view source() const;
 

@@ -101,13 +101,15 @@ class FieldReader {
   void operator()(std::string_view /*key*/, Mesh& value) {
     std::int64_t dp_outer = 1;
     std::int64_t dp_shard = 1;
-    std::int64_t pp = 1;
     (*this)("dp_outer", dp_outer);
     (*this)("dp_shard", dp_shard);
-    sparse("pp", pp);
     // The grid of experts follows from a field of its own.
     value = data_parallel_mesh(dp_outer, dp_shard);
-    value.resize(Axis::pp, pp);
+    for (const Axis axis : kOtherDenseAxes) {
+      std::int64_t ranks = 1;
+      sparse(to_string(axis), ranks);
+      if (!error_) value.resize(axis, ranks);
+    }
   }
 
   [[nodiscard]] bool has(std::string_view key) const { return object_.contains(key); }

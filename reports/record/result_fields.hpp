@@ -19,6 +19,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -31,6 +32,9 @@ namespace mfsdp {
 
 /// The range that a number in a file must be in: from 0 on, any, from 0 to 1, from 0 to kMostMfu.
 enum class NumberRange { positive, any, fraction, utilization };
+
+/// Axes of the dense grid that are keys of a configuration only where they have several ranks.
+inline constexpr std::array kOtherDenseAxes{Axis::pp, Axis::cp, Axis::tp};
 
 /// V is T or const T.
 template <class V, class T>
@@ -243,6 +247,7 @@ void result_fields(auto& io, Is<ClassReport> auto& v) {
   io("ranks", v.ranks);
   io("allocated_bytes", v.allocated);
   io("peak_bytes", v.peak);
+  io("host_bytes", v.host);
   io("step_ns", v.step);
   io("compute_ns", v.compute);
   io("exposed_communication_ns", v.exposed_communication);
@@ -334,6 +339,7 @@ void result_fields(auto& io, Is<EvaluationResult> auto& v) {
 
 void result_fields(auto& io, Is<Measured> auto& v) {
   io.sparse("resumed", v.resumed);
+  io.sparse("classes", v.classes);
   io.derived("skipped_steps",
              [&] { return std::ranges::count(v.steps, true, &StepResult::skipped); });
   io("steps", v.steps);

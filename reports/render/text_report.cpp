@@ -330,13 +330,16 @@ void add_ranks(Screen& screen, const RankReport& ranks) {
 }
 
 /// A line for each class of ranks. The figures of the run are those of two of them.
-void add_classes(Screen& screen, const std::vector<ClassReport>& classes) {
+void add_classes(Screen& screen, const RunResult& run) {
+  const std::vector<ClassReport>& classes = run.classes();
   const auto fullest = std::ranges::find(classes, true, &ClassReport::fullest);
   const auto busiest = std::ranges::find(classes, true, &ClassReport::busiest);
-  screen.line("Classes", Colour::bold,
-              fmt::format(" {} of ranks; memory above is that of {}, the fullest; times are those "
-                          "of {}, which idles least",
-                          classes.size(), printable(fullest->role), printable(busiest->role)));
+  screen.line(
+      "Classes", Colour::bold,
+      fmt::format(" {} of ranks; memory above is that of {}, the fullest; times are those "
+                  "of {}, {}",
+                  classes.size(), printable(fullest->role), printable(busiest->role),
+                  run.measured() != nullptr ? "whose kernels take longest" : "which idles least"));
   Table table{.columns = {{"  class"},
                           {"ranks", Align::right},
                           {"GiB", Align::right},
@@ -519,8 +522,8 @@ std::string render_text(const RunResult& run, const TextStyle& style, const std:
   add_memory_part(screen, run);
   screen.blank();
   add_time_part(screen, run);
+  if (!run.classes().empty()) add_classes(screen, run);
   if (const Predicted* predicted = run.predicted()) {
-    if (!predicted->classes.empty()) add_classes(screen, predicted->classes);
     if (predicted->ranks) add_ranks(screen, *predicted->ranks);
     if (predicted->routing) add_routing(screen, *predicted->routing, run.config);
     if (predicted->training) add_training(screen, *predicted->training);

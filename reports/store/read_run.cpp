@@ -351,7 +351,6 @@ Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run,
     Row(routing).take(text);
     MFSDP_SET(predicted.routing, routing_from_json(text, fmt::format("{}: routing", file)));
   }
-  predicted.classes = read_list<ClassReport>(database, run, "rank_classes");
   predicted.exposed_units = read_list<ExposedUnit>(database, run, "exposed_units");
   if (parts.timeline) MFSDP_TRY(read_memory(database, run, predicted.memory_timeline, file));
   return predicted;
@@ -387,14 +386,19 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
   read_cached(database, id, result.memory);
   result.time.host = read_part<HostTime>(database, id, "host_times", columns_of<HostTime>());
   if (parts.timeline) MFSDP_TRY(read_timeline(database, id, result, where));
-  if (row->source == "measured")
-    return RunResult(std::move(result), read_measured(database, id, parts, *row));
+  auto classes = read_list<ClassReport>(database, id, "rank_classes");
+  for (const ClassReport& one : classes)
+    if (one.busiest) result.traffic.sends = one.sends;
+  if (row->source == "measured") {
+    Measured measured = read_measured(database, id, parts, *row);
+    measured.classes = std::move(classes);
+    return RunResult(std::move(result), std::move(measured));
+  }
   if (row->source != "simulated")
     return fail(where, fmt::format("runs.source: expected simulated or measured, found \"{}\"",
                                    row->source));
   MFSDP_LET(predicted, read_predicted(database, id, parts, std::move(row->predicted), where));
-  for (const ClassReport& one : predicted.classes)
-    if (one.busiest) result.traffic.sends = one.sends;
+  predicted.classes = std::move(classes);
   return RunResult(std::move(result), std::move(predicted));
 }
 

@@ -369,12 +369,18 @@ CREATE TABLE rank_classes (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+// A class of ranks has memory of the host, and a measured run has classes too.
+constexpr std::string_view kVersion15 = R"sql(
+ALTER TABLE rank_classes ADD COLUMN host_bytes INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
-  static const std::array migrations{
-      kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6,  store_version_7(),
-      kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13, kVersion14};
+  static const std::array migrations{kVersion1,  kVersion2,  kVersion3,         kVersion4,
+                                     kVersion5,  kVersion6,  store_version_7(), kVersion8,
+                                     kVersion9,  kVersion10, kVersion11,        kVersion12,
+                                     kVersion13, kVersion14, kVersion15};
   return migrations;
 }
 

@@ -293,7 +293,6 @@ struct RunWriter::Statements {
   void write_prediction(std::int64_t run, const Predicted& predicted) {
     predictions(run, predicted.live_peak, predicted.trust, predicted.ranks, predicted.training);
     if (predicted.routing) routings(run, routing_json(*predicted.routing));
-    write_list(classes, run, predicted.classes);
     write_list(exposed, run, predicted.exposed_units);
   }
 
@@ -326,6 +325,7 @@ struct RunWriter::Statements {
     }
     if (run.time.host) host_times(row, *run.time.host);
     if (const Predicted* predicted = run.predicted()) write_prediction(row, *predicted);
+    write_list(classes, row, run.classes());
     write_timelines(row, run);
     if (run.measured() != nullptr) write_launches(row, run.measured()->launches);
   }

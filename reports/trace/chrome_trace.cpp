@@ -115,8 +115,8 @@ class TraceWriter {
 }  // namespace
 
 Result<void> write_chrome_trace(const RunResult& result, const std::filesystem::path& path,
-                                const Program* program) {
-  MFSDP_LET(model, trace_model(result, program));
+                                const Program* program, std::span<const Program> job) {
+  MFSDP_LET(model, trace_model(result, program, job));
   MFSDP_LET(file, OutputFile::create(path));
   // Launches have times of a clock of the machine, not of one step.
   const Measured* measured = result.measured();
@@ -126,7 +126,9 @@ Result<void> write_chrome_trace(const RunResult& result, const std::filesystem::
   for (const TraceProcess& process : model.processes) writer.process(process);
   if (has_step) writer.step(end_of_step(result), 1);
   for (std::size_t i = 0; i < model.arrows.size(); ++i) writer.arrow(model.arrows[i], i + 1);
-  writer.counters(model.memory, 1);
+  const std::int64_t of_memory = model.memory_of.empty() ? 1 : 2;
+  if (of_memory != 1) writer.process({.name = "memory of " + model.memory_of, .number = of_memory});
+  writer.counters(model.memory, of_memory);
   file.write("\n]}\n");
   return file.commit();
 }

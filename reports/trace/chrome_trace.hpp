@@ -13,6 +13,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
@@ -23,13 +24,15 @@ namespace mfsdp {
 /// Writes a step's ops and memory as Chrome-trace JSON, compressed if the path ends in ".gz". Times
 /// are microseconds with three decimals, exact to the nanosecond. Every microbatch is there; those
 /// whose times were not kept are marked "omitted". With `program`, the program of the run's plan,
-/// ops have bytes and FLOPs, arrows lead from awaited ops, and memory covers every microbatch.
+/// ops have bytes and FLOPs, arrows lead from awaited ops, and memory covers every microbatch. `job`:
+/// as trace_model().
 /// Errors: an op that ends before it starts, two concurrent ops of one stream (a stream runs its
 /// ops one by one), or a file that cannot be written; the target is then unchanged. Launches of
 /// ranks whose clocks make them overlap get tracks of their own.
 [[nodiscard]] Result<void> write_chrome_trace(const RunResult& result,
                                               const std::filesystem::path& path,
-                                              const Program* program = nullptr);
+                                              const Program* program = nullptr,
+                                              std::span<const Program> job = {});
 
 /// Writes the memory timeline: a row for each point with `time_ns`, the bytes of each category and
 /// their `total`. CSV if the path ends in ".csv" or ".csv.gz", else JSON of schema

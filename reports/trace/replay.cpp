@@ -4,6 +4,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -77,20 +78,25 @@ class Walk {
         streams_(program.streams.size()),
         live_(program.buffers.size()) {
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      std::vector<std::size_t>& instances = places_[whole[i].op->op];
-      const auto instance = static_cast<std::size_t>(whole[i].instance);
-      if (instances.size() <= instance) instances.resize(instance + 1, kNone);
-      instances[instance] = i;
+      const OpTime& op = *whole[i].op;
+      places_[{op.op, op.segment, whole[i].instance}].at.push_back(i);
     }
   }
 
   void run() {
     result_ = {};
     begun_ = 0;
-    for (const Segment& segment : plan_.segments)
-      for (std::int64_t run = 0; run < segment.repeat; ++run) {
-        begun_ += segment.microbatches;
-        for (const Op& op : segment.ops) step(op, run);
+    for (auto& [key, places] : places_) places.passed = 0;
+    std::vector<std::int64_t> runs(count_op_lists(plan_), 0);  // of each list
+    for (std::size_t s = 0; s < plan_.segments.size(); ++s)
+      for (std::int64_t run = 0; run < plan_.segments[s].repeat; ++run) {
+        begun_ += plan_.segments[s].microbatches;
+        for (const ListCall& call : calls_of(plan_, s)) {
+          now_ = {.name = list_name(plan_, call.list),
+                  .number = runs[call.list]++,
+                  .lag = call.lag_in(run)};
+          for (const Op& op : op_list(plan_, call.list)) step(op);
+        }
       }
   }
 
@@ -116,30 +122,28 @@ class Walk {
   [[nodiscard]] Replay take() { return std::move(result_); }
 
  private:
-  void step(const Op& op, std::int64_t run) {
+  void step(const Op& op) {
     const auto place = stream_ids_.find(op.stream);
     if (!place) return;
     StreamState& stream = streams_[*place];
-    if (takes_time(op)) return launch(op, run, stream);
+    if (takes_time(op)) return launch(op, stream);
+    const std::int64_t lag = now_.lag + op.lag;
     if (const auto* record = std::get_if<Record>(&op.body))
-      records_[event_key(record->event, op.lag)] = {.at = stream.now, .op = stream.last};
+      records_[event_key(record->event, lag)] = {.at = stream.now, .op = stream.last};
     else if (const auto* wait = std::get_if<Wait>(&op.body))
-      await(stream, records_[event_key(wait->event, op.lag)]);
+      await(stream, records_[event_key(wait->event, lag)]);
     else if (const auto* host_wait = std::get_if<HostWait>(&op.body))
-      host_ = std::max(host_, records_[event_key(host_wait->event, op.lag)].at);
+      host_ = std::max(host_, records_[event_key(host_wait->event, lag)].at);
     else if (const auto* acquire = std::get_if<Acquire>(&op.body))
-      come(acquire->buffer, op.lag, std::max(stream.now, host_));
+      come(acquire->buffer, lag, std::max(stream.now, host_));
     else if (const auto* release = std::get_if<Release>(&op.body))
-      go(release->buffer, op.lag, std::max(stream.now, host_));
+      go(release->buffer, lag, std::max(stream.now, host_));
   }
 
-  void launch(const Op& op, std::int64_t run, StreamState& stream) {
-    const auto instances = places_.find(op.id);
-    const auto instance = static_cast<std::size_t>(run);
-    const std::size_t place = instances == places_.end() || instances->second.size() <= instance
-                                  ? kNone
-                                  : instances->second[instance];
-    if (place == kNone) return;
+  void launch(const Op& op, StreamState& stream) {
+    const auto found = places_.find({op.id, now_.name, now_.number});
+    if (found == places_.end() || found->second.passed == found->second.at.size()) return;
+    const std::size_t place = found->second.at[found->second.passed++];
     for (const std::size_t awaited : stream.awaiting)
       result_.waits.push_back({.awaited = awaited, .waiter = place});
     stream.awaiting.clear();
@@ -185,7 +189,19 @@ class Walk {
   IdIndex<StreamId> stream_ids_;
   IdIndex<EventId> event_ids_;
   IdIndex<BufferId> buffer_ids_;
-  std::unordered_map<OpId, std::vector<std::size_t>> places_;  ///< by instance
+  /// The op, its segment or pass, and the number of the run. Where passes are written out, an op has
+  /// its id in several segments, and several times in one.
+  using Key = std::tuple<OpId, std::string_view, std::int64_t>;
+  struct Places {
+    std::vector<std::size_t> at;  ///< in whole_step(), in the order of time
+    std::size_t passed = 0;
+  };
+  std::map<Key, Places> places_;
+  struct {
+    std::string_view name;  ///< of the segment or pass
+    std::int64_t number = 0;
+    std::int64_t lag = 0;
+  } now_;  ///< the list that runs
   std::vector<StreamState> streams_;
   std::map<std::pair<std::size_t, std::int64_t>, Recorded> records_;
   std::vector<std::deque<std::pair<std::int64_t, Nanos>>> live_;  ///< slots and when they came

@@ -286,6 +286,7 @@ class StepPicture {
     x = kLeft;
     y += kLegendRow;
     text(kLeft - 8, y, "end", "memory");
+    if (!model_.memory_of.empty()) text(kLeft - 8, y + 14, "end", "of " + model_.memory_of);
     for (const std::size_t category : changing_)
       entry('m', category, Names<Category>::values.at(category));
     Bytes constant;
@@ -327,17 +328,17 @@ class StepPicture {
 }  // namespace
 
 Result<void> write_step_picture(const RunResult& run, const std::filesystem::path& path,
-                                const Program* program) {
-  MFSDP_LET(model, trace_model(run, program));
+                                const Program* program, std::span<const Program> job) {
+  MFSDP_LET(model, trace_model(run, program, job));
   MFSDP_LET(file, OutputFile::create(path));
   file.write(StepPicture(run, model, program).draw());
   return file.commit();
 }
 
 Result<void> write_trace(const RunResult& run, const std::filesystem::path& path,
-                         const Program* program) {
-  return path.extension() == ".svg" ? write_step_picture(run, path, program)
-                                    : write_chrome_trace(run, path, program);
+                         const Program* program, std::span<const Program> job) {
+  return path.extension() == ".svg" ? write_step_picture(run, path, program, job)
+                                    : write_chrome_trace(run, path, program, job);
 }
 
 }  // namespace mfsdp

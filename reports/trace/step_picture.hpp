@@ -8,6 +8,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
@@ -21,10 +22,13 @@ namespace mfsdp {
 /// write_chrome_trace.
 [[nodiscard]] Result<void> write_step_picture(const RunResult& run,
                                               const std::filesystem::path& path,
-                                              const Program* program = nullptr);
+                                              const Program* program = nullptr,
+                                              std::span<const Program> job = {});
 
-/// Writes the file of --trace: a picture if the path ends in ".svg", else a Chrome trace.
+/// Writes the file of --trace: a picture if the path ends in ".svg", else a Chrome trace. `job`: as
+/// trace_model().
 [[nodiscard]] Result<void> write_trace(const RunResult& run, const std::filesystem::path& path,
-                                       const Program* program = nullptr);
+                                       const Program* program = nullptr,
+                                       std::span<const Program> job = {});
 
 }  // namespace mfsdp

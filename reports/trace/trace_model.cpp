@@ -5,14 +5,19 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "core/base/json_text.hpp"
 #include "core/plan/index.hpp"
 #include "core/plan/instances.hpp"
+#include "core/plan/job.hpp"
+#include "reports/record/facts.hpp"
 #include "reports/trace/replay.hpp"
 #include "reports/trace/whole_memory.hpp"
 #include "reports/trace/whole_step.hpp"
@@ -117,6 +122,8 @@ TraceModel model_of_step(const RunResult& run, const Program* program) {
   const FactsByOp facts = plan != nullptr ? op_facts(*program, *plan) : FactsByOp();
   model.processes.push_back(process_of(run, whole, facts, numbers));
   if (const Predicted* predicted = run.predicted()) model.memory = predicted->memory_timeline;
+  for (const ClassReport& one : run.classes())
+    if (one.fullest && !one.busiest) model.memory_of = one.role;
   if (plan == nullptr) return model;
   const Replay replayed = replay(*program, *plan, whole, end_of_step(run));
   for (const WaitEdge& wait : replayed.waits) {
@@ -128,7 +135,8 @@ TraceModel model_of_step(const RunResult& run, const Program* program) {
                             .to_track = numbers.of(to.op->stream),
                             .to = to.start});
   }
-  if (!model.memory.empty() && std::ranges::any_of(whole, &TimedOp::omitted))
+  if (!model.memory.empty() && model.memory_of.empty() &&
+      std::ranges::any_of(whole, &TimedOp::omitted))
     model.memory = whole_memory(*program, replayed, model.memory, end_of_step(run));
   return model;
 }
@@ -149,9 +157,10 @@ std::string kind_of(const Op& op) {
 }
 
 /// Ops that take time, from the plan or, without it, from the timeline.
-std::unordered_map<OpId, LaunchedOp> launched_ops(const RunResult& run, const Program* program) {
+std::unordered_map<OpId, LaunchedOp> launched_ops(const std::vector<OpTime>& timeline,
+                                                  const Program* program) {
   std::unordered_map<OpId, LaunchedOp> ops;
-  for (const OpTime& op : run.timeline)
+  for (const OpTime& op : timeline)
     ops.try_emplace(op.op, LaunchedOp{.name = op.name, .kind = op.kind, .stream = op.stream});
   const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
   if (plan == nullptr) return ops;
@@ -236,15 +245,54 @@ void add_launch_arrows(const TraceProcess& process, const FactsByOp& facts,
     }
 }
 
+/// What is known of the ops of one class of ranks.
+struct ClassOps {
+  std::unordered_map<OpId, LaunchedOp> ops;
+  FactsByOp facts;
+};
+
+/// Each class numbers its ops from 0: the timeline, of one rank, names those of that rank's class.
+class OpsOfRanks {
+ public:
+  OpsOfRanks(const RunResult& run, const Program* program, std::span<const Program> job) {
+    if (job.size() > 1) {
+      class_of_ = class_of_ranks(job);
+      for (const Program& one : job) add({}, &one);
+      return;
+    }
+    add(run.timeline, program);
+    const Fact* rank = run.classes().empty() ? nullptr : find_fact(run.facts, "measured", "rank");
+    if (rank != nullptr) alone_ = std::get<std::int64_t>(rank->value);
+  }
+
+  /// Null where they are not known.
+  [[nodiscard]] const ClassOps* of(std::int64_t rank) const {
+    if (alone_ && *alone_ != rank) return nullptr;
+    return class_of_.empty() ? &classes_[0]
+                             : &classes_[class_of_.at(static_cast<std::size_t>(rank))];
+  }
+
+ private:
+  void add(const std::vector<OpTime>& timeline, const Program* program) {
+    const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
+    classes_.push_back({.ops = launched_ops(timeline, program),
+                        .facts = plan != nullptr ? op_facts(*program, *plan) : FactsByOp()});
+  }
+
+  std::vector<ClassOps> classes_;
+  std::vector<std::uint32_t> class_of_;  ///< by rank; empty: all are of one
+  std::optional<std::int64_t> alone_;    ///< the only rank whose ops are known
+};
+
 TraceModel model_of_launches(const RunResult& run, const std::vector<OpLaunch>& launches,
-                             const Program* program) {
-  const auto ops = launched_ops(run, program);
-  const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
-  const FactsByOp facts = plan != nullptr ? op_facts(*program, *plan) : FactsByOp();
+                             const Program* program, std::span<const Program> job) {
+  const OpsOfRanks known(run, program, job);
   std::map<std::int64_t, std::map<std::string, std::vector<TraceSlice>>> ranks;
   for (const OpLaunch& launch : launches) {
-    const auto op = ops.find(launch.op);
-    if (op == ops.end() || launch.end < launch.begin) continue;
+    const ClassOps* of_class = known.of(launch.rank);
+    if (of_class == nullptr) continue;
+    const auto op = of_class->ops.find(launch.op);
+    if (op == of_class->ops.end() || launch.end < launch.begin) continue;
     ranks[launch.rank][op->second.stream].push_back(
         {.op = launch.op,
          .name = op->second.name,
@@ -253,23 +301,24 @@ TraceModel model_of_launches(const RunResult& run, const std::vector<OpLaunch>& 
          .end = launch.end,
          .args = fmt::format(R"({{"op":{},"step":{},"kind":{},"issued_ns":{}{}}})", launch.op.value,
                              launch.step, json_literal(op->second.kind), launch.issued.value,
-                             facts_text(facts, launch.op))});
+                             facts_text(of_class->facts, launch.op))});
   }
   TraceModel model;
   TrackNumbers numbers;
   for (auto& [rank, streams] : ranks)
     model.processes.push_back(rank_process(rank, std::move(streams), numbers));
   for (const TraceProcess& process : model.processes)
-    add_launch_arrows(process, facts, model.arrows);
+    add_launch_arrows(process, known.of(process.number - 1)->facts, model.arrows);
   return model;
 }
 
 }  // namespace
 
-Result<TraceModel> trace_model(const RunResult& run, const Program* program) {
+Result<TraceModel> trace_model(const RunResult& run, const Program* program,
+                               std::span<const Program> job) {
   MFSDP_TRY(check_timeline(run.timeline));
   if (const Measured* measured = run.measured()) {
-    TraceModel model = model_of_launches(run, measured->launches, program);
+    TraceModel model = model_of_launches(run, measured->launches, program, job);
     if (!model.processes.empty()) return model;
   }
   return model_of_step(run, program);

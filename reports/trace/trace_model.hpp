@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,11 +46,16 @@ struct TraceArrow {
 struct TraceModel {
   std::vector<TraceProcess> processes;
   std::vector<TraceArrow> arrows;
-  std::vector<MemoryPoint> memory;  ///< of the first process
+  std::vector<MemoryPoint> memory;  ///< of the first process, unless it is of another class
+  /// The class of ranks that the memory is of, if the first process is of another.
+  std::string memory_of = {};
 };
 
 /// The step, from the run's launches where it has them, else from its timeline. `program` may be
-/// null (chrome_trace.hpp). Errors: as write_chrome_trace.
-[[nodiscard]] Result<TraceModel> trace_model(const RunResult& run, const Program* program);
+/// null (chrome_trace.hpp). `job`: all programs of a job whose ranks have launches; without it only
+/// launches of the rank that the timeline is of have names, and the others are left out. Errors: as
+/// write_chrome_trace.
+[[nodiscard]] Result<TraceModel> trace_model(const RunResult& run, const Program* program,
+                                             std::span<const Program> job = {});
 
 }  // namespace mfsdp

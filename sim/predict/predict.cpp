@@ -234,10 +234,14 @@ class ClockedSimulation {
 ClassReport class_report(const Program& program, const MemorySummary& memory,
                          const ClassTimes& times) {
   const TimeSummary& time = times.time;
+  Bytes host;
+  for (const Pool& pool : program.pools)
+    if (pool.space == MemorySpace::host) host += pool.height;
   return {.role = program.classes[0].role,
           .ranks = program.classes[0].ranks,
           .allocated = memory.allocated,
           .peak = memory.peak,
+          .host = host,
           .step = time.step,
           .compute = time.compute,
           .exposed_communication = time.exposed_communication,

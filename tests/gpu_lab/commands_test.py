@@ -15,6 +15,7 @@ import unittest.mock
 
 import gpu_lab
 from gpu_lab.checks.layouts import HOST_LAYOUTS, class_layouts
+from gpu_lab.checks.meshes import LOSS_BOUND, fault_of_run, mesh_trainings
 from gpu_lab.command_line import build_parser, main
 from tests.gpu_lab import fake_tools
 
@@ -91,6 +92,41 @@ class Check(WithFakes):
             code, out = self.check("G", "--flags", "--gather symmetric")
         self.assertEqual(code, 1, out)
         self.assertIn("no layout takes the flags", out)
+
+    def test_meshes_are_held_to_one_rank(self):
+        few = [one for one in mesh_trainings() if one.name in ("1f1b_2x4", "2 x 1", "experts on 2 ranks, --ep 2")]
+        with unittest.mock.patch("gpu_lab.checks.meshes.mesh_trainings", lambda: few):
+            self.set_environment(FAKE_WRONG="--ep")
+            code, out = self.check("J")
+            self.assertEqual(code, 1, out)
+            self.assertIn("1f1b_2x4: as one rank\n2 x 1: as one rank\n", out)
+            self.assertIn("experts on 2 ranks, --ep 2: step 1: loss 4.499", out)
+            (self.folder / "out/meshes/experts_on_2_ranks_ep_2/code").write_text("0 1")  # failed, so it is made again
+            self.set_environment(FAKE_WRONG="")
+            code, out = self.check("J")
+            self.assertEqual(code, 0, out)
+            (self.folder / "out/J.passed").unlink()
+            printed = (self.folder / "out/meshes/2_x_1/host0.jsonl").read_text()
+            (self.folder / "out/meshes/2_x_1/host1.jsonl").write_text(printed)
+            code, out = self.check("J")
+            self.assertEqual(code, 1, out)
+            self.assertIn("2 x 1: 2 of 2 ranks have printed steps, expected one", out)
+
+    def test_losses_of_meshes_are_sums_in_another_order(self):
+        pipeline, *_, mesh = mesh_trainings()
+        expected = ((4.0, 1.5),) * 3
+        near, far = ((4.0 * (1 + LOSS_BOUND / 2), 1.5),) * 3, ((4.0 * (1 + LOSS_BOUND * 2), 1.5),) * 3
+        self.assertEqual(fault_of_run(mesh, near, expected), "")
+        self.assertIn("step 1: loss", fault_of_run(mesh, far, expected))
+        self.assertIn("step 1: loss", fault_of_run(pipeline, near, expected))
+        self.assertIn("step 1: norm 1.25", fault_of_run(mesh, ((4.0, 1.25),) * 3, expected))
+        self.assertIn("2 steps, 3 on one rank", fault_of_run(mesh, expected[:2], expected))
+
+    def test_every_mesh_of_up_to_eight_ranks_is_trained(self):
+        names = [one.name for one in mesh_trainings()]
+        self.assertEqual(len(names), len(set(names)))
+        meshes = [(outer, ranks // outer) for ranks in range(2, 9) for outer in range(1, ranks + 1) if ranks % outer == 0]
+        self.assertLess({f"{outer} x {shard}" for outer, shard in meshes}, set(names))
 
     def test_what_cannot_run_is_skipped(self):
         self.set_environment(FAKE_GPUS="1")
@@ -181,6 +217,7 @@ class EveryCommand(unittest.TestCase):
         listed = str(pathlib.Path(gpu_lab.__file__).parent / "runs")
         commands = {
             ("check", "--stage", "B,C,D,E,F,G,I"): "--delay-op each --poison",
+            ("check", "--stage", "J"): "--nnodes 8 --master 127.0.0.1:",
             ("options", "--stage", "D,G"): "gpu_lab check",
             ("kills", "phases", "--", "mfsdp-exec", "--nproc", "2"): "--fault KIND:RANK:OP:STEP",
             ("kills", "saves", "--", "mfsdp-exec"): "--resume",

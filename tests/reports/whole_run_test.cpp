@@ -54,6 +54,7 @@ PredictedRun prediction_with_everything() {
                   .ranks = 32,
                   .allocated = Bytes(60),
                   .peak = Bytes(50),
+                  .host = Bytes(6),
                   .step = Nanos(9),
                   .compute = Nanos(4),
                   .exposed_communication = Nanos(2),
@@ -106,6 +107,23 @@ TEST(WholeRun, FactsAreRowsOfAView) {
   EXPECT_EQ(number(folder / "s.sqlite", "SELECT value FROM facts WHERE name = 'domain'"), 8);
   EXPECT_EQ(number(folder / "s.sqlite", "SELECT slowest_rank FROM runs"), 3);
   EXPECT_EQ(number(folder / "s.sqlite", "SELECT micro_batch * microbatches FROM runs"), 3);
+}
+
+TEST(WholeRun, AMeasuredRunKeepsItsClassesAndAllAxes) {
+  const ScratchFolder folder;
+  const PredictedRun predicted = prediction_with_everything();
+  MeasuredRun run;
+  static_cast<RunFigures&>(run) = predicted;
+  run.run_id = "stages";
+  run.classes = predicted.classes;
+  run.config.mesh = {};
+  for (const Axis axis : {Axis::pp, Axis::dp_outer, Axis::dp_shard, Axis::cp, Axis::tp})
+    run.config.mesh.resize(axis, 2 + static_cast<std::int64_t>(axis));
+  const RunResult loaded = stored_and_loaded(folder / "s.sqlite", run);
+  EXPECT_EQ(loaded.classes(), run.classes);
+  EXPECT_EQ(loaded.config.mesh, run.config.mesh);
+  EXPECT_EQ(loaded.traffic.sends, Bytes(34));
+  EXPECT_THAT(to_json(loaded), testing::HasSubstr("\"host_bytes\": 6"));
 }
 
 TEST(WholeRun, WhatNobodyKnowsIsNullAndNeverZero) {

@@ -6,13 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
-#include "core/plan/plan_json.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/transport.hpp"
 #include "gpu_backend/cuda/cuda_backend.hpp"
 #include "gpu_backend/launch/rendezvous.hpp"
@@ -41,7 +40,7 @@ milliseconds deadline_of(const CudaRunInputs& inputs) {
 }
 
 cuda::GemmSettings gemm_settings(const CudaRunInputs& inputs) {
-  const PlanConfig& config = inputs.program.config;
+  const PlanConfig& config = inputs.job.programs.front().config;
   if (config.deterministic || config.exact_sums) return {.deterministic = true};
   const Nanos run(checked_mul(inputs.predicted.time.step.value, inputs.options.steps));
   const bool pays = run > Nanos(std::chrono::nanoseconds(kSearchTakes).count());
@@ -63,51 +62,79 @@ std::optional<std::filesystem::path> gemm_cache(const ExecOptions& options) {
   return std::nullopt;
 }
 
-Result<cuda::Delays> delays_of(const CudaRunInputs& inputs) {
+/// `program`: of the rank's class. Another class may have the op to delay.
+Result<cuda::Delays> delays_of(const CudaRunInputs& inputs, const Program& program) {
   cuda::Delays delays;
   if (inputs.options.chaos) delays.seed = static_cast<std::uint64_t>(*inputs.options.chaos);
   if (inputs.options.delay_op == kEachOp)
     delays.each_in_turn = true;
   else if (inputs.options.delay_op) {
-    MFSDP_LET(op, find_op(inputs.program, *inputs.options.delay_op, "--delay-op"));
-    delays.op = op->id;
+    const auto find = [&](const Program& of_class) {
+      return find_op(of_class, *inputs.options.delay_op, "--delay-op");
+    };
+    const auto has_it = [&](const Program& of_class) { return find(of_class).has_value(); };
+    const auto op = find(program);
+    if (op)
+      delays.op = (*op)->id;
+    else if (std::ranges::none_of(inputs.job.programs, has_it))
+      return tl::unexpected<Error>(op.error());
   }
   return delays;
 }
 
-/// Figures that each rank sends to the others at the end. All ranks run one build, so the bytes are
-/// sent as they are.
-struct RankFigures {
-  std::int64_t runtime = 0;
-  std::vector<OpLaunch> launches;
+/// What each rank sends to the others at the end has a part of fixed size. All ranks run one build,
+/// so the bytes are sent as they are.
+struct FiguresHead {
+  Bytes runtime;
+  CategoryBytes categories{};
+  std::uint64_t pools = 0;
 };
-static_assert(std::is_trivially_copyable_v<OpLaunch>);
+static_assert(std::is_trivially_copyable_v<FiguresHead> && std::is_trivially_copyable_v<OpLaunch>);
 
-std::vector<std::byte> to_bytes(const RankFigures& figures) {
-  const auto launches = std::as_bytes(std::span(figures.launches));
-  std::vector<std::byte> bytes(sizeof figures.runtime + launches.size());
-  std::memcpy(bytes.data(), &figures.runtime, sizeof figures.runtime);
-  std::ranges::copy(launches, bytes.begin() + sizeof figures.runtime);
+std::vector<std::byte> to_bytes(const RanRank& figures) {
+  const FiguresHead head{.runtime = figures.runtime.value_or(Bytes()),
+                         .categories = figures.memory.categories,
+                         .pools = figures.memory.pools.size()};
+  std::vector<std::byte> bytes;
+  for (const std::span<const std::byte> part :
+       {std::as_bytes(std::span(&head, 1)), std::as_bytes(std::span(figures.memory.pools)),
+        std::as_bytes(std::span(figures.launches))})
+    bytes.insert(bytes.end(), part.begin(), part.end());
   return bytes;
 }
 
-Result<RankFigures> from_bytes(const std::vector<std::byte>& bytes) {
-  RankFigures figures;
-  if (bytes.size() < sizeof figures.runtime ||
-      (bytes.size() - sizeof figures.runtime) % sizeof(OpLaunch) != 0)
-    return fail("rendezvous", fmt::format("expected a rank's launches, got {} bytes", bytes.size()),
+Result<RanRank> from_bytes(std::span<const std::byte> bytes) {
+  const auto wrong = [size = bytes.size()] {
+    return fail("rendezvous", fmt::format("expected a rank's figures, got {} bytes", size),
                 Fault::environment);
-  std::memcpy(&figures.runtime, bytes.data(), sizeof figures.runtime);
-  figures.launches.resize((bytes.size() - sizeof figures.runtime) / sizeof(OpLaunch));
-  std::memcpy(figures.launches.data(), bytes.data() + sizeof figures.runtime,
-              bytes.size() - sizeof figures.runtime);
+  };
+  const auto take = [&](std::span<std::byte> to) {
+    std::ranges::copy(bytes.first(to.size()), to.begin());
+    bytes = bytes.subspan(to.size());
+  };
+  FiguresHead head;
+  if (bytes.size() < sizeof head) return wrong();
+  take(std::as_writable_bytes(std::span(&head, 1)));
+  RanRank figures{.memory = {.pools = {}, .categories = head.categories},
+                  .runtime = head.runtime,
+                  .launches = {}};
+  if (bytes.size() / sizeof(Bytes) < head.pools) return wrong();
+  figures.memory.pools.resize(head.pools);
+  take(std::as_writable_bytes(std::span(figures.memory.pools)));
+  if (bytes.size() % sizeof(OpLaunch) != 0) return wrong();
+  figures.launches.resize(bytes.size() / sizeof(OpLaunch));
+  take(std::as_writable_bytes(std::span(figures.launches)));
   return figures;
 }
 
 class CudaRun final : public RankMachine {
  public:
   explicit CudaRun(const CudaRunInputs& inputs)
-      : inputs_(inputs), place_(inputs.launch.place), patience_(deadline_of(inputs) + kStart) {}
+      : inputs_(inputs),
+        place_(inputs.launch.place),
+        program_(program_of(inputs.job.programs, place_.rank)),
+        reporting_rank_(reporting_rank(inputs.job.programs)),
+        patience_(deadline_of(inputs) + kStart) {}
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
   CudaRun(CudaRun&&) = delete;
@@ -118,11 +145,11 @@ class CudaRun final : public RankMachine {
   [[nodiscard]] Result<void> train(TrainInputs inputs, TrainSink* sink,
                                    std::span<const HfExport> exported) override;
   [[nodiscard]] bool abandon() override;
-  [[nodiscard]] bool has_rank_0() const override { return place_.rank == 0; }
+  [[nodiscard]] bool reports() const override { return place_.rank == reporting_rank_; }
   [[nodiscard]] bool told_elsewhere() const override;
   [[nodiscard]] bool stopped() const override { return stop_ != nullptr && stop_->stopped(); }
   [[nodiscard]] Bytes allocated() const override {
-    return on_device(inputs_.program, backend_->allocated());
+    return fullest_ ? *fullest_ : on_device(program_, backend_->allocated());
   }
   [[nodiscard]] const RanRun& measured() const override { return measured_; }
   [[nodiscard]] MachineFacts facts() const override;
@@ -140,6 +167,8 @@ class CudaRun final : public RankMachine {
 
   CudaRunInputs inputs_;
   RankPlace place_;
+  const Program& program_;  ///< of the rank's class
+  std::int64_t reporting_rank_;
   milliseconds patience_;
   std::atomic<bool> failed_ = false;
   Watchdog watchdog_;
@@ -147,12 +176,13 @@ class CudaRun final : public RankMachine {
   std::unique_ptr<ProcessStopPoint> stop_;
   std::unique_ptr<ProcessHostGather> gather_;
   RanRun measured_;
+  std::optional<Bytes> fullest_;  ///< pools of the fullest rank, at the end of the run
   std::unique_ptr<cuda::CudaBackend> backend_;  ///< last: its thread uses the rest
 };
 
 Result<void> CudaRun::open() {
   const bool windows =
-      std::ranges::any_of(inputs_.program.communicators, [](const Communicator& communicator) {
+      std::ranges::any_of(program_.communicators, [](const Communicator& communicator) {
         return traits_of(communicator.transport).uses_windows;
       });
   cuda::set_environment(windows);  // before the process starts a second thread
@@ -164,14 +194,14 @@ Result<void> CudaRun::open() {
   watchdog_.feed(2 * RendezvousSettings{}.meet_deadline + kStart);
   MFSDP_LET(rendezvous,
             Rendezvous::meet(inputs_.launch, {.run_id = inputs_.launch.run_id,
-                                              .plan_hash = plan_hash(inputs_.program),
+                                              .plan_hash = plan_hash(inputs_.job),
                                               .build_id = render_version("mfsdp-exec")}));
   rendezvous_ = std::move(rendezvous);
   stop_ =
       std::make_unique<ProcessStopPoint>(*rendezvous_, inputs_.stop, [this] { return alive(); });
   gather_ = std::make_unique<ProcessHostGather>(*rendezvous_);
   MFSDP_LET(how, settings());
-  auto backend = cuda::CudaBackend::create(inputs_.program, std::move(how));
+  auto backend = cuda::CudaBackend::create(program_, std::move(how));
   if (!backend) return tl::unexpected<Error>(failed(backend.error()));
   backend_ = std::move(*backend);
   return {};
@@ -179,12 +209,12 @@ Result<void> CudaRun::open() {
 
 Result<cuda::CudaSettings> CudaRun::settings() {
   const ExecOptions& options = inputs_.options;
-  MFSDP_LET(delays, delays_of(inputs_));
+  MFSDP_LET(delays, delays_of(inputs_, program_));
   cuda::CudaSettings settings;
-  settings.kernels = {.program = &inputs_.program,
-                      .optimizer = inputs_.settings.optimizer,
-                      .ignore_index = kIgnoreIndex};
+  settings.kernels = {
+      .program = &program_, .optimizer = inputs_.settings.optimizer, .ignore_index = kIgnoreIndex};
   settings.rank = place_.rank;
+  if (inputs_.job.programs.size() > 1) settings.classes = class_of_ranks(inputs_.job);
   settings.local_rank = place_.local_rank;
   settings.peers = peers();
   settings.gemm = gemm_settings(inputs_);
@@ -201,7 +231,7 @@ Result<cuda::CudaSettings> CudaRun::settings() {
   settings.poison = options.poison;
   settings.delays = delays;
   if (options.fault) {
-    MFSDP_LET(fault, fault_of(*options.fault, {&inputs_.program, 1}));
+    MFSDP_LET(fault, fault_of(*options.fault, inputs_.job.programs));
     settings.fault = fault;
   }
   return settings;
@@ -209,7 +239,6 @@ Result<cuda::CudaSettings> CudaRun::settings() {
 
 cuda::Peers CudaRun::peers() {
   return {
-      .broadcast = [this](const cuda::Peers::Bytes& own) { return rendezvous_->broadcast(own); },
       .all_gather = [this](const cuda::Peers::Bytes& own) { return rendezvous_->all_gather(own); },
       .alive = [this] { return alive(); }};
 }
@@ -230,11 +259,11 @@ Error CudaRun::failed(const Error& error) {
   return first && first->rank != place_.rank ? first->error() : error;
 }
 
-/// The rank that failed prints its error, and so does rank 0, because the other process may be
-/// gone.
+/// The rank that failed prints its error. So do rank 0 and the reporting rank, because the other
+/// process may be gone.
 bool CudaRun::told_elsewhere() const {
   const auto failure = rendezvous_ == nullptr ? std::nullopt : rendezvous_->failure();
-  return place_.rank != 0 && failure && failure->rank != place_.rank;
+  return place_.rank != 0 && !reports() && failure && failure->rank != place_.rank;
 }
 
 Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink,
@@ -258,12 +287,12 @@ bool CudaRun::abandon() {
 Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
                           std::span<const HfExport> exported) {
   MFSDP_TRY(agree_on_start(*gather_, place_.rank, inputs.start, [this] { return alive(); }));
-  MemoryMeter meter(inputs_.program, kTrainPlan, *backend_);
-  MFSDP_LET(trainer, Trainer::create(inputs_.program, meter, place_.rank, inputs, sink));
+  MemoryMeter meter(program_, kTrainPlan, *backend_);
+  MFSDP_LET(trainer, Trainer::create(inputs_.job.programs, meter, place_.rank, inputs, sink));
   const auto ran = trainer->run();
   measured_.memory = meter.measured();
   MFSDP_TRY(ran);
-  MFSDP_TRY(gather(launches_of(inputs_.program, place_.rank, backend_->take_timings())));
+  MFSDP_TRY(gather(launches_of(program_, place_.rank, backend_->take_timings())));
   for (const HfExport& to : exported)
     MFSDP_TRY(to.write(place_.rank, meter, trainer->parameters(), *gather_));
   return {};
@@ -272,20 +301,21 @@ Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
 /// A rank with more launches than fit into one collective sends none.
 Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
   MFSDP_LET(runtime, backend_->runtime_memory());
-  RankFigures own{.runtime = runtime.value, .launches = launches};
+  RanRank own{.memory = measured_.memory, .runtime = runtime, .launches = launches};
   if (to_bytes(own).size() > kMostRendezvousBytes) own.launches.clear();
   MFSDP_LET(all, rendezvous_->all_gather(to_bytes(own), [this] { return alive(); }));
-  if (place_.rank == 0) {
-    std::vector<std::vector<OpLaunch>> by_rank;
-    measured_.runtime = runtime;
+  if (reports()) {
+    std::vector<RanRank> ranks;
     for (const Rendezvous::Bytes& bytes : all) {
       MFSDP_LET(figures, from_bytes(bytes));
-      measured_.runtime = std::max(*measured_.runtime, Bytes(figures.runtime));
-      by_rank.push_back(std::move(figures.launches));
+      runtime = std::max(runtime, *figures.runtime);
+      ranks.push_back(std::move(figures));
     }
-    by_rank.front() = std::move(launches);
-    measured_.step = slowest_step({&inputs_.program, 1}, by_rank);
-    measured_.launches = kept_launches(by_rank);
+    ranks[static_cast<std::size_t>(place_.rank)].launches = std::move(launches);
+    const std::span<const Program> programs = inputs_.job.programs;
+    measured_ = ran_run(programs, std::move(ranks));
+    measured_.runtime = runtime;
+    fullest_ = on_device(program_of(programs, fullest_rank(programs)), measured_.memory.pools);
   }
   return rendezvous_->barrier([this] { return alive(); });
 }

@@ -91,12 +91,15 @@ TEST(Job, OtherToolsTakeOneClassAndOneMicrobatch) {
   const auto several = only_program(two_stages());
   ASSERT_FALSE(several);
   EXPECT_EQ(several.error().message(),
-            "classes: the plan has 2 classes of ranks, which only mfsdp-verify and mfsdp-sim "
-            "accept so far");
+            "classes: the plan has 2 classes of ranks; a plan of one is needed here");
   Program turning = test::tiny_program();
   turning.events[0].instances = 2;
   EXPECT_TRUE(is_pipelined(turning));
-  EXPECT_FALSE(only_program({.programs = {turning}}));
+  const auto pipelined = only_program({.programs = {turning}});
+  ASSERT_FALSE(pipelined);
+  EXPECT_EQ(pipelined.error().message(),
+            "plans: the plan has several microbatches in flight, or sends and receives; a plan "
+            "without these is needed here");
   EXPECT_FALSE(program_from_json(to_canonical_json(two_stages()), "job.json"));
 }
 

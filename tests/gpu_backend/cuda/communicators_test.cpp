@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
+
+#include "tests/support/pipeline.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -56,6 +59,39 @@ TEST(Communicators, OnlySumsOfFloatingNumbers) {
   EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::int64));
   EXPECT_TRUE(
       checked(CollectiveKind::all_gather, kBase, kBase + 4096, 0, DType::uint8, Reduction::none));
+}
+
+TEST(Communicators, ASendHasOneOperand) {
+  Made made;
+  made.op.body = Collective{.kind = CollectiveKind::send,
+                            .communicator = CommunicatorId(0),
+                            .count = kCount,
+                            .dtype = DType::bf16,
+                            .input = {},
+                            .output = {}};
+  made.bound.op = &made.op;
+  made.bound.operands.push_back(
+      {.role = "input", .data = kBase, .shape = made.count, .strides = {}});
+  EXPECT_TRUE(check_collective(made.bound, 0, kRanks));
+}
+
+/// Activations go down the stages, gradients up; parts of the norm to the last stage.
+TEST(Communicators, LinksOfAStage) {
+  const Job job = test::pipeline("1f1b_4x8.json");
+  const auto links_of = [&](std::int64_t rank) {
+    const Program& program = program_of(job.programs, rank);
+    PlanBinder binder(program, PoolBases(program.pools.size(), nullptr), rank);
+    return peer_links(binder.bind(program.plans[0]).value());
+  };
+  using enum CollectiveKind;
+  EXPECT_THAT(links_of(1),
+              testing::ElementsAre(PeerLink{0, send, 0}, PeerLink{0, send, 2}, PeerLink{0, send, 3},
+                                   PeerLink{0, recv, 0}, PeerLink{0, recv, 2}));
+  // What one rank sends to another, that one receives.
+  for (std::int64_t rank = 0; rank < 4; ++rank)
+    for (const auto& [communicator, kind, peer] : links_of(rank))
+      EXPECT_TRUE(links_of(peer).contains({communicator, kind == send ? recv : send, rank}))
+          << rank << " and " << peer;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "gpu_backend/tool/rank_machine.hpp"
 #include "sim/simulator/op_names.hpp"
 #include "tests/support/tiny_program.hpp"
 
@@ -91,9 +92,36 @@ TEST_F(MeasureStep, OfTheRankWhoseKernelsTakeLongest) {
   program_.config.mesh.resize(Axis::dp_shard, 4);
   const std::vector<std::vector<OpLaunch>> by_rank{
       steps(3, 0), steps(3, 1, kOp + 2), {}, steps(3, 3, kOp + 1)};
-  const MeasuredStep step = slowest_step({&program_, 1}, by_rank);
+  const MeasuredStep step = slowest_step(slowest_steps({&program_, 1}, by_rank));
   EXPECT_EQ(step.rank, 1);
   EXPECT_EQ(step.time.compute, Nanos(kOps * (kOp + 2)));
+}
+
+/// Ranks 0 and 1 are of the second class here, ranks 2 and 3 of the first.
+TEST_F(MeasureStep, OfTheSlowestRankOfEachClass) {
+  program_.config.mesh.dense = {{.axis = Axis::pp, .size = 2}, {.axis = Axis::dp_shard, .size = 2}};
+  std::vector<Program> programs(2, program_);
+  programs[0].classes = {{.role = "last", .ranks = 2, .at = {{.axis = Axis::pp, .index = 1}}}};
+  programs[1].classes = {{.role = "first", .ranks = 2, .at = {{.axis = Axis::pp, .index = 0}}}};
+  Bytes heights;
+  for (const Pool& pool : program_.pools) heights += pool.height;
+  std::vector<RanRank> ranks(4);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const auto rank = static_cast<std::int64_t>(r);
+    ranks[r].launches = steps(3, rank, kOp + (rank == 1 || rank == 2 ? 3 : 0));
+    for (const Pool& pool : program_.pools) ranks[r].memory.pools.push_back(pool.height);
+    ranks[r].memory.categories[0] = Bytes(10 + rank);
+    ranks[r].runtime = Bytes(100 - rank);
+  }
+  const RanRun ran = ran_run(programs, ranks);
+  ASSERT_EQ(ran.classes.size(), 2U);
+  EXPECT_EQ(ran.classes[0].step.rank, 2);
+  EXPECT_EQ(ran.classes[1].step.rank, 1);
+  EXPECT_EQ(ran.classes[0].categories[0], Bytes(13));
+  EXPECT_EQ(ran.classes[1].categories[0], Bytes(11));
+  EXPECT_EQ(ran.classes[0].runtime, Bytes(98));
+  EXPECT_EQ(ran.classes[0].allocated + ran.classes[0].host, heights);
+  EXPECT_EQ(ran.step.rank, 1);
 }
 
 TEST_F(MeasureStep, OfNothingIsNothing) { EXPECT_EQ(measured(0).time.step, Nanos(0)); }

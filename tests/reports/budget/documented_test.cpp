@@ -15,6 +15,9 @@ TEST(Documented, KeysOfBudgets) {
     EXPECT_TRUE(named.contains(measure.table())) << measure.key;
     EXPECT_TRUE(named.contains(measure.name())) << measure.key;
   }
+  EXPECT_TRUE(named.contains("classes.ROLE"));
+  for (const std::string_view name : Names<ClassMeasure>::values)
+    EXPECT_TRUE(named.contains(std::string(name))) << name;
 }
 
 }  // namespace

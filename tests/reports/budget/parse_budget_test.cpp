@@ -97,6 +97,10 @@ TEST(ParseBudget, UnknownKeysNameTheClosest) {
   EXPECT_EQ(error_of("[memory.peak_categories]\nactivations_bytes = 1\n"),
             "b.toml:2: unknown key \"memory.peak_categories.activations_bytes\"; the closest is "
             "\"memory.peak_categories.activation_bytes\"");
+  EXPECT_THAT(error_of("[classes.stage_0]\nidle = 1\n"),
+              testing::StartsWith("b.toml:2: unknown key \"classes.stage_0.idle\""));
+  EXPECT_THAT(error_of("[classes]\nidle_ns = 1\n"),
+              testing::StartsWith("b.toml:2: unknown key \"classes.idle_ns\""));
   EXPECT_EQ(error_of("plan_hsh = 'x'\n"),
             "b.toml:1: unknown key \"plan_hsh\"; the closest is \"plan_hash\"");
 }

@@ -69,10 +69,12 @@ TEST(CompareRuns, ClassesOfRanksStandByRole) {
   two.classes[0].role = "stage_0";
   two.classes[1].role = "stage_1";
   two.classes[1].idle = Nanos(30);
-  PredictedRun one = other_run();
+  two.classes[1].host = Bytes(512);
+  MeasuredRun one;
   one.classes.resize(1);
   one.classes[0].role = "stage_1";
   one.classes[0].idle = Nanos(40);
+  one.classes[0].host = Bytes(512);
   const std::vector<RunResult> runs{RunResult(two), RunResult(one)};
   const Comparison comparison = compare_runs(runs);
   const ComparedSection& section = section_of(comparison, "Classes of ranks");
@@ -80,6 +82,7 @@ TEST(CompareRuns, ClassesOfRanksStandByRole) {
   EXPECT_EQ(idle.cells[0].figure, Figure(std::int64_t{30}));
   EXPECT_EQ(idle.cells[1].figure, Figure(std::int64_t{40}));
   EXPECT_EQ(row_of(section, "stage_0 idle").cells[1].text, "-");
+  EXPECT_FALSE(row_of(section, "stage_1 host memory").differs());
   const std::vector<RunResult> plain{RunResult(test::sample_run()), RunResult(other_run())};
   EXPECT_TRUE(compare_classes(plain).rows.empty());
 }

@@ -4,6 +4,7 @@
 
 #include "gpu_backend/cuda/cuda_backend.hpp"
 #include "tests/gpu_backend/cuda/device/cuda_ranks.hpp"
+#include "tests/support/pipeline.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -75,6 +76,24 @@ TEST_F(CudaBackendTest, TrainsAsTheCpuDoesOnOneGpu) {
   for (const Strategy strategy : kStrategies)
     for (const DType dtype : {DType::fp32, DType::bf16})
       expect_as_on_the_cpu(configuration(1, strategy, dtype));
+}
+
+/// Two stages on two ranks have the bits of one rank.
+TEST_F(CudaBackendTest, StagesTrainAsOneRankOnTwoGpus) {
+  if (!has_gpus(2)) GTEST_SKIP() << "needs two GPUs";
+  const Job job = test::pipeline();
+  PlanConfig alone = job.programs[0].config;
+  alone.mesh = {};
+  test::Counting data;
+  data.vocab = alone.model.vocab;
+  const auto deterministic = [](CudaSettings& settings) { settings.gemm.deterministic = true; };
+  const CudaTold whole = train_on_gpus(alone, kSteps, data, deterministic);
+  const CudaTold stages = train_on_gpus(job.programs, kSteps, data, deterministic);
+  ASSERT_TRUE(whole.end) << whole.end.error().message();
+  ASSERT_TRUE(stages.end) << stages.end.error().message();
+  EXPECT_TRUE(stages.allocated_as_planned);
+  EXPECT_EQ(whole.losses(), stages.losses());
+  EXPECT_EQ(whole.weights, stages.weights);
 }
 
 TEST_F(CudaBackendTest, TrainsAsTheCpuDoesOnTwoGpus) {

@@ -4,10 +4,12 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/plan/job.hpp"
 #include "gpu_backend/cuda/cuda_backend.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "tests/gpu_backend/train/training.hpp"
@@ -36,9 +38,6 @@ class ThreadPeers {
 
   Peers of(std::size_t rank) {
     return {
-        .broadcast = [this, rank](const Peers::Bytes& own) -> Result<Peers::Bytes> {
-          return all_gather(rank, own).front();
-        },
         .all_gather = [this, rank](const Peers::Bytes& own) -> Result<std::vector<Peers::Bytes>> {
           return all_gather(rank, own);
         },
@@ -64,11 +63,13 @@ struct CudaTold : test::Told {
 
 using Change = std::function<void(CudaSettings&)>;
 
-/// As test::train() does on the CPU's machine.
+/// As test::train() does on the CPU's machine. `programs`: of a job.
 inline CudaTold train_on_gpus(
-    const PlanConfig& config, std::int64_t steps, const Dataset& data,
+    std::span<const Program> programs, std::int64_t steps, const Dataset& data,
     const Change& change = [](CudaSettings&) {}) {
-  const Program program = build_program(config, {}).value();
+  const PlanConfig& config = programs.front().config;
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  const auto reporting = static_cast<std::size_t>(reporting_rank(programs));
   const auto ranks = static_cast<std::size_t>(config.mesh.world_size());
   SharedHostGather gather(config.mesh.world_size());
   TrainInputs inputs{.data = &data, .gather = &gather};
@@ -82,7 +83,9 @@ inline CudaTold train_on_gpus(
   test::Listener listener(told);
   std::mutex putting;
   const auto run_rank = [&](std::size_t r) -> Result<void> {
+    const Program& program = programs[classes[r]];
     CudaSettings settings;
+    if (programs.size() > 1) settings.classes = classes;
     settings.kernels = {.program = &program, .optimizer = inputs.settings.optimizer};
     settings.rank = static_cast<std::int64_t>(r);
     settings.local_rank = static_cast<std::int64_t>(r);
@@ -91,8 +94,8 @@ inline CudaTold train_on_gpus(
     settings.timed_from = steps - 1;
     change(settings);
     MFSDP_LET(backend, CudaBackend::create(program, settings));
-    MFSDP_LET(trainer, Trainer::create(program, *backend, settings.rank, inputs,
-                                       r == 0 ? &listener : nullptr));
+    MFSDP_LET(trainer, Trainer::create(programs, *backend, settings.rank, inputs,
+                                       r == reporting ? &listener : nullptr));
     MFSDP_TRY(trainer->run());
     told.pools[r] = backend->allocated();
     const std::scoped_lock lock(putting);
@@ -107,11 +110,19 @@ inline CudaTold train_on_gpus(
   }
   for (const Result<void>& end : told.ends)
     if (told.end && !end) told.end = end;
-  std::vector<Bytes> heights;
-  for (const Pool& pool : program.pools) heights.push_back(pool.height);
-  for (const std::vector<Bytes>& pools : told.pools)
-    told.allocated_as_planned = told.allocated_as_planned && pools == heights;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::vector<Bytes> heights;
+    for (const Pool& pool : programs[classes[r]].pools) heights.push_back(pool.height);
+    told.allocated_as_planned = told.allocated_as_planned && told.pools[r] == heights;
+  }
   return told;
+}
+
+inline CudaTold train_on_gpus(
+    const PlanConfig& config, std::int64_t steps, const Dataset& data,
+    const Change& change = [](CudaSettings&) {}) {
+  const Program program = build_program(config, {}).value();
+  return train_on_gpus(std::span(&program, 1), steps, data, change);
 }
 
 }  // namespace mfsdp::cuda

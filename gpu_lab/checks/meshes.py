@@ -1,0 +1,169 @@
+"""Meshes of up to eight ranks on one GPU: each rank is a host of its own, and NCCL reaches it by the network.
+
+Two ranks of one host may not share a GPU, two hosts may: NCCL distinguishes hosts by NCCL_HOSTID. Times mean nothing here,
+numbers are held against those of one rank.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import os
+import pathlib
+import random
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_lab.launch import run_threads
+from gpu_lab.machine import cut_model, scenarios, visible_gpus
+from gpu_lab.results import Bits, bits_of, read_lines
+from gpu_lab.stages import Failed, NotDone
+
+if TYPE_CHECKING:
+    from gpu_lab.checks.device import Check
+
+STEPS = 3
+LIMIT = 420.0  # seconds after which no training is begun
+LOSS_BOUND = 2e-6  # of the loss: ranks' sums of losses are added in another order
+
+
+@dataclass(frozen=True)
+class MeshTraining:
+    """A training of several ranks. `alone`: flags of the same training on one rank. `blocks`: of the pipelines' model."""
+
+    name: str
+    ranks: int
+    flags: tuple[str, ...]
+    alone: tuple[str, ...]
+    blocks: int | None = None
+
+    @property
+    def same_loss(self) -> bool:
+        """Whether losses are those of one rank bit by bit, as one rank of a pipeline adds all of them."""
+        return self.blocks is not None
+
+    def alone_in(self, root: pathlib.Path, write: bool) -> list[str]:
+        """Flags of the training on one rank. A model that they need is written under `root`."""
+        if self.blocks is None:
+            return list(self.alone)
+        model, folder = scenarios() / "pipeline" / "model.json", root / f"blocks{self.blocks}"
+        return ["--model", str(cut_model(str(model), self.blocks, folder) if write else folder / "config.json"), *self.alone]
+
+
+def _training(name: str, ranks: int, common: str, mesh: str) -> MeshTraining:
+    return MeshTraining(name, ranks, tuple(f"{common} {mesh}".split()), tuple(common.split()))
+
+
+def _pipeline(name: str, stages: int, blocks: int, microbatches: int) -> MeshTraining:
+    plan = ("--plan", str(scenarios() / "pipeline" / f"{name}.json"), "--data", "synthetic")
+    alone = f"--strategy no_shard --global-batch {microbatches} --seq-len 8 --recompute none --data synthetic"
+    return MeshTraining(name, stages, plan, tuple(alone.split()), blocks)
+
+
+def mesh_trainings() -> list[MeshTraining]:
+    """Every mesh of data ranks, meshes with experts, and the shipped pipelines."""
+    trainings = [_pipeline("1f1b_2x4", 2, 2, 4), _pipeline("1f1b_4x8", 4, 4, 8), _pipeline("interleaved_2x2x4", 2, 4, 4),
+                 _pipeline("zero_bubble_2x4", 2, 2, 4)]
+    for ranks in range(2, 9):
+        batch = 35 if ranks in (5, 7) else 24
+        common = f"--model llama_tiny --exact-sums --seq-len 64 --global-batch {batch} --data synthetic"
+        for outer in range(1, ranks + 1):
+            if ranks % outer == 0:
+                trainings.append(_training(f"{outer} x {ranks // outer}", ranks, common, f"--outer-dp {outer}"))
+    common = "--model moe_nano --exact-sums --seq-len 32 --global-batch 8 --data synthetic"
+    for ranks, mesh in ((2, "--ep 2"), (4, "--ep 4"), (4, "--outer-dp 2 --ep 2"), (8, "--ep 4"), (8, "--outer-dp 2 --ep 2")):
+        trainings.append(_training(f"experts on {ranks} ranks, {mesh}", ranks, common, mesh))
+    return trainings
+
+
+def train_as_hosts(check: Check, folder: pathlib.Path, ranks: int, words: Sequence[str]) -> bool:
+    """A training whose ranks are hosts of their own on the first GPU; false where this call has no time left for it.
+
+    One that ended well is not run again.
+    """
+    code = folder / "code"
+    if not check.launcher.dry_run:
+        if code.exists() and not any(map(int, code.read_text().split())):
+            return True
+        if check.launcher.spent() > LIMIT:
+            return False
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    shared = {"MFSDP_SECRET": os.urandom(32).hex(), "CUDA_VISIBLE_DEVICES": (visible_gpus() or ["0"])[0]}
+    command = check.exec("--backend", "cuda", "--nproc", 1, "--deadline", 60, "--steps", STEPS, "--output", "jsonl", *words)
+    if ranks > 1:
+        command += ["--nnodes", str(ranks), "--master", f"127.0.0.1:{random.randint(21000, 28999)}"]
+    codes = [0] * ranks
+
+    def host(rank: int) -> None:
+        place = ["--node-rank", str(rank)] if ranks > 1 else []
+        codes[rank] = check.launcher.run([*command, *place], seconds=120,
+                                         environment={**shared, "NCCL_HOSTID": f"h{rank}"},
+                                         out=folder / f"host{rank}.jsonl", log=folder / f"host{rank}.errors").code
+
+    run_threads([functools.partial(host, rank) for rank in reversed(range(ranks))])
+    if not check.launcher.dry_run:
+        code.write_text(" ".join(map(str, codes)))
+    return True
+
+
+def figures_of_run(folder: pathlib.Path, ranks: int) -> Bits:
+    """The losses and norms that one of the ranks printed. Raises Failed where none or several did, or where a rank failed."""
+    if any(map(int, codes := (folder / "code").read_text().split())):
+        raise Failed(f"exit codes {' '.join(codes)}: {folder}")
+    printed = [bits for rank in range(ranks) if (bits := bits_of(read_lines(folder / f"host{rank}.jsonl")))]
+    if len(printed) != 1:
+        raise Failed(f"{len(printed)} of {ranks} ranks have printed steps, expected one: {folder}")
+    return printed[0]
+
+
+def fault_of_run(training: MeshTraining, found: Bits, expected: Bits) -> str:
+    """Why these are not the figures of one rank; empty where they are."""
+    if len(found) != STEPS or len(expected) != STEPS:
+        return f"{len(found)} steps, {len(expected)} on one rank, expected {STEPS}"
+    for step, ((loss, norm), (loss_alone, norm_alone)) in enumerate(zip(found, expected), 1):
+        if norm != norm_alone:
+            return f"step {step}: norm {norm}, {norm_alone} on one rank"
+        bound = 0.0 if training.same_loss else LOSS_BOUND * abs(loss_alone)
+        if not abs(loss - loss_alone) <= bound:
+            return f"step {step}: loss {loss}, {loss_alone} on one rank"
+    return ""
+
+
+def judge(training: MeshTraining, folder: pathlib.Path, of_one: pathlib.Path) -> str:
+    """Why a training that was run is wrong; empty where it is right."""
+    try:
+        return fault_of_run(training, figures_of_run(folder, training.ranks), figures_of_run(of_one, 1))
+    except Failed as failed:
+        return str(failed)
+
+
+def one_gpu_meshes(check: Check) -> None:
+    """meshes of up to eight ranks on one GPU, pipelines among them, against one rank"""
+    check.needs_gpus(1)
+    root, write = check.out / "meshes", not check.launcher.dry_run
+    alone: dict[tuple[object, ...], pathlib.Path] = {}
+    runs: list[tuple[pathlib.Path, int, Sequence[str]]] = []
+    of_each: list[tuple[MeshTraining, pathlib.Path, pathlib.Path]] = []
+    for training in mesh_trainings():
+        key = (training.blocks, *training.alone)
+        if key not in alone:
+            alone[key] = root / f"alone{len(alone)}"
+            runs.append((alone[key], 1, training.alone_in(root, write)))
+        folder = root / re.sub(r"\W+", "_", training.name).strip("_")
+        runs.append((folder, training.ranks, training.flags))
+        of_each.append((training, folder, alone[key]))
+    with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:
+        all_run = all(list(pool.map(lambda run: train_as_hosts(check, *run), runs)))
+    if not write:
+        return
+    if not all_run:
+        raise NotDone
+    faults = [(training, judge(training, folder, of_one)) for training, folder, of_one in of_each]
+    for training, fault in faults:
+        print(f"{training.name}: {fault or 'as one rank'}")
+    if any(fault for _, fault in faults):
+        raise Failed("meshes differ from one rank")
