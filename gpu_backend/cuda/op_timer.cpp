@@ -49,7 +49,10 @@ Result<void> OpTimer::run(const BoundOp& op, std::int64_t step, cudaStream_t str
     MFSDP_TRY(launch());
     return grouped_ ? Result<void>() : end(stream);
   }
-  if (kind == OpKind::group_begin) grouped_ = true;
+  if (kind == OpKind::group_begin) {
+    grouped_ = true;
+    ++groups_;
+  }
   MFSDP_TRY(launch());
   if (kind != OpKind::group_end) return {};
   grouped_ = false;
@@ -65,6 +68,7 @@ Result<void> OpTimer::begin(const BoundOp& op, std::int64_t step, cudaStream_t s
   timed.timing.drains = drains_;
   timed.timing.issued = host_now();
   timed.events = used_;
+  timed.group = grouped_ ? groups_ : 0;
   used_ += 2;
   open_.push_back(timed_.size() - 1);
   return check(cudaEventRecord(events_[*timed.events].get(), stream), "cudaEventRecord");
@@ -89,10 +93,16 @@ void OpTimer::add_host_wait(const BoundOp& op, std::int64_t step, Nanos begin, N
   timing.end = end;
 }
 
-/// A collective begins when the earlier ones on its communicator have ended, on any stream.
+/// A collective begins when the earlier ones on its communicator have ended, on any stream. Sends and
+/// receives of a group run together.
 Result<std::vector<OpTiming>> OpTimer::take(const DeviceClock& clock) {
+  struct Latest {
+    Nanos begin;
+    Nanos end;
+    std::int64_t group = 0;
+  };
   std::vector<OpTiming> timings;
-  std::unordered_map<std::size_t, Nanos> communicators;
+  std::unordered_map<std::size_t, Latest> communicators;
   for (Timed& timed : timed_) {
     OpTiming& timing = timed.timing;
     if (timed.events) {
@@ -101,9 +111,15 @@ Result<std::vector<OpTiming>> OpTimer::take(const DeviceClock& clock) {
       timing.begin = begin;
       timing.end = std::max(begin, end);
       if (timing.op->op->kind() == OpKind::collective) {
-        Nanos& before = communicators[timing.op->communicator];
-        timing.begin = std::min(std::max(timing.begin, before), timing.end);
-        before = timing.end;
+        Latest& before = communicators[timing.op->communicator];
+        const CollectiveKind kind = std::get<Collective>(timing.op->op->body).kind;
+        if (is_point_to_point(kind) && timed.group != 0 && timed.group == before.group) {
+          timing.begin = before.begin;
+          timing.end = before.end;
+        } else {
+          timing.begin = std::min(std::max(timing.begin, before.end), timing.end);
+        }
+        before = {.begin = timing.begin, .end = timing.end, .group = timed.group};
       }
     }
     timings.push_back(timing);

@@ -60,6 +60,7 @@ class OpTimer {
   struct Timed {
     OpTiming timing;
     std::optional<std::size_t> events;  ///< the first of two; none: the host waited
+    std::int64_t group = 0;             ///< number of the group that it is in; 0: none
   };
 
   [[nodiscard]] bool has_room() const { return timed_.size() < room_; }
@@ -73,6 +74,7 @@ class OpTimer {
   std::vector<Timed> timed_;  ///< never longer than room_
   std::size_t used_ = 0;      ///< of events_
   bool grouped_ = false;
+  std::int64_t groups_ = 0;        ///< begun so far
   std::vector<std::size_t> open_;  ///< indices into timed_: begun, not ended
 };
 

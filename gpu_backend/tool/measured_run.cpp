@@ -11,7 +11,7 @@ CategoryBytes without_runtime(CategoryBytes categories) {
   return categories;
 }
 
-/// What a class has measured, and what its plan sends.
+/// Measurements of a class. Its sends are those of the plan.
 ClassReport measured_class(const ClassReport& predicted, const RanClass& ran, std::int64_t rank) {
   const Bytes runtime = ran.runtime.value_or(Bytes());
   const TimeSummary& time = ran.step.time;

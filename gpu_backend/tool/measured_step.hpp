@@ -37,7 +37,7 @@ inline constexpr std::int64_t kTimedSteps = 3;
 [[nodiscard]] MeasuredStep measure_step(const Program& program, const Plan& plan,
                                         std::span<const OpLaunch> launches);
 
-/// Of each class of ranks: the step of its rank with the longest kernel time; the first of equal
+/// For each class of ranks the step of its rank with the longest kernel time; the first of equal
 /// ones. A rank whose launches are not known has none.
 /// `programs`: of a job; each rank ran the train plan of its class.
 [[nodiscard]] std::vector<MeasuredStep> slowest_steps(

@@ -188,7 +188,7 @@ std::string_view title_of(ClassMeasure what) {
 
 bool is_time(ClassMeasure what) { return to_string(what).ends_with("_ns"); }
 
-/// What a budget that is written from a run holds: memory and the bubble.
+/// Whether budgets that are written from a run have it: memory and the bubble.
 bool is_golden(ClassMeasure what) {
   return what == ClassMeasure::allocated_bytes || what == ClassMeasure::host_bytes ||
          what == ClassMeasure::idle_ns;

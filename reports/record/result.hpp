@@ -405,7 +405,7 @@ class RunResult : public RunFigures {
   /// The part that only such a run has; null where it is of the other kind.
   [[nodiscard]] const Predicted* predicted() const { return std::get_if<Predicted>(&part_); }
   [[nodiscard]] const Measured* measured() const { return std::get_if<Measured>(&part_); }
-  /// Of either kind; empty where all ranks are of one class.
+  /// The part of either kind; empty where all ranks are of one class.
   [[nodiscard]] const std::vector<ClassReport>& classes() const;
   /// "simulated" or "measured".
   [[nodiscard]] std::string_view source() const;

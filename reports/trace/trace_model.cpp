@@ -245,7 +245,7 @@ void add_launch_arrows(const TraceProcess& process, const FactsByOp& facts,
     }
 }
 
-/// What is known of the ops of one class of ranks.
+/// The known facts about ops of one class of ranks.
 struct ClassOps {
   std::unordered_map<OpId, LaunchedOp> ops;
   FactsByOp facts;

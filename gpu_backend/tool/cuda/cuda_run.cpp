@@ -82,8 +82,8 @@ Result<cuda::Delays> delays_of(const CudaRunInputs& inputs, const Program& progr
   return delays;
 }
 
-/// What each rank sends to the others at the end has a part of fixed size. All ranks run one build,
-/// so the bytes are sent as they are.
+/// The fixed part of the figures that each rank sends to the others at the end. All ranks run one
+/// build, so the bytes are sent as they are.
 struct FiguresHead {
   Bytes runtime;
   CategoryBytes categories{};

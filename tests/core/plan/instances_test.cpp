@@ -102,7 +102,9 @@ TEST(Instances, AreTheSameWithoutPasses) {
   program.plans = {one_ahead()};
   const Plan plan = without_passes({.programs = {program}}).programs[0].plans[0];
   EXPECT_TRUE(plan.passes.empty());
-  EXPECT_EQ(plan.segments.size(), 5);  // two for the drain, whose lag steps
+  ASSERT_EQ(plan.segments.size(), 5);  // two for the drain, whose lag steps
+  EXPECT_EQ(plan.segments[2].name, "drain.0");
+  EXPECT_EQ(plan.segments[3].name, "drain.1");
   EXPECT_EQ(step_of(plan), step_of(one_ahead()));
 }
 

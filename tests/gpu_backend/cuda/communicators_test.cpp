@@ -87,7 +87,7 @@ TEST(Communicators, LinksOfAStage) {
   EXPECT_THAT(links_of(1),
               testing::ElementsAre(PeerLink{0, send, 0}, PeerLink{0, send, 2}, PeerLink{0, send, 3},
                                    PeerLink{0, recv, 0}, PeerLink{0, recv, 2}));
-  // What one rank sends to another, that one receives.
+  // For each send of a rank, its peer has a recv.
   for (std::int64_t rank = 0; rank < 4; ++rank)
     for (const auto& [communicator, kind, peer] : links_of(rank))
       EXPECT_TRUE(links_of(peer).contains({communicator, kind == send ? recv : send, rank}))

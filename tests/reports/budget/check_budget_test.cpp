@@ -308,7 +308,8 @@ TEST(CheckBudget, ARunKeepsItsOwnBudgetAndNothingLarger) {
   }
 }
 
-/// Of each class memory on the device and on the host, and idle time, which the bubble is part of.
+/// Each class has limits of memory on the device and on the host, and of idle time: the bubble is
+/// part of it.
 TEST(CheckBudget, ClassesOfRanksHaveLimits) {
   PredictedRun job = sample_run();
   job.classes.resize(3);
