@@ -123,6 +123,10 @@ bool matches(std::string_view pattern, std::string_view text) {
 std::span<const InertField> inert_fields() { return kInert; }
 
 const InertField* find_inert(std::string_view field) {
+  // Each class of a job has lists of its own.
+  if (const std::size_t end = field.find("}.");
+      field.starts_with("classes[]{") && end < field.size())
+    if (const InertField* of_class = find_inert(field.substr(end + 2))) return of_class;
   const auto* const found = std::ranges::find_if(
       kInert, [&](const InertField& inert) { return matches(inert.field, field); });
   return found == kInert.end() ? nullptr : &*found;
