@@ -21,7 +21,11 @@ def job_of(base, stages, turns, meta):
 
 
 def class_of(stage, pools, buffers, lists):
-    """The class of one stage, whose plan has these segments and passes."""
+    """The class of one stage, whose plan has these segments and passes. Plans leave out defaults."""
+    for segment in lists["segments"]:
+        for key in ("live_in", "live_out"):
+            if not segment.get(key):
+                segment.pop(key, None)
     return {"role": f"stage_{stage}", "ranks": 1, "at": [{"axis": "pp", "index": stage}],
             "pools": pools, "buffers": buffers, "plans": [{"name": "train", **lists}]}
 
