@@ -32,8 +32,8 @@ TEST_P(ShippedPipelines, AreCertified) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShippedPipelines,
-                         testing::Values("1f1b_2x4.json", "1f1b_4x8.json", "interleaved_2x2x4.json",
-                                         "zero_bubble_2x4.json"));
+                         testing::Values("1f1b_2x4.json", "1f1b_2x4_dp2.json", "1f1b_4x8.json",
+                                         "interleaved_2x2x4.json", "zero_bubble_2x4.json"));
 
 /// Two steps of all ops with their repetitions, and once more in each for what the host does at a
 /// port: tokens at both stages, step blocks, and the report.
