@@ -11,7 +11,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// One class. What the host has issued and a stream has not run waits in the stream's queue.
+/// One class. Each stream has a queue of what the host has issued and the stream has not run.
 class Class {
  public:
   Class(const PlanView& view, const Plan& plan)

@@ -1,5 +1,5 @@
-// What classes of ranks send each other: values, by the model's names. The n-th recv of a route gets
-// the message of its n-th send.
+// Classes of ranks send each other values, which have the model's names. The n-th recv of a route
+// gets the message of its n-th send.
 #pragma once
 
 #include <deque>

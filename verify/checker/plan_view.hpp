@@ -92,7 +92,7 @@ struct Instance {
   Int segment, list;
 };
 
-/// The instances of a buffer or an event, which ops use by turns.
+/// The instances of a buffer or an event, which ops use in rotation.
 struct Turns {
   Int count = 1;
   Index further = 0;  ///< where those after the first are
@@ -240,7 +240,7 @@ void check_gradient_memory(const PlanView& view, const Op& op);
 inline bool is_transfer(const Op& op) { return op.does == "send" || op.does == "recv"; }
 /// Where messages go: a communicator, then the stages that send and receive.
 using Route = std::tuple<Index, Int, Int>;
-/// That of a transfer, which must be to another stage (meetings.cpp).
+/// The route of a transfer, which must be to another stage (meetings.cpp).
 Route route_of(const PlanView& view, const Op& transfer);
 
 /// Each takes plans of the view, and refuses or adds what it looked at to the figures.

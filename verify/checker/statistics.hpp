@@ -7,7 +7,7 @@
 
 namespace mfsdp::checker {
 
-/// What norms, losses and gathers were made of, in all classes: values name their entries.
+/// The parts of norms, losses and gathers, in all classes. Values name entries of these tables.
 struct StatisticTables {
   /// The parts that an all-gather took from each rank, by the axes on which they differ.
   struct Gathered {

@@ -1,5 +1,5 @@
-// The certificates of pipelines: the checker accepts those that are shipped, and has no other way to
-// read passes, turns, lags and peers than the plan's JSON.
+// The certificates of pipelines: the checker accepts those that are shipped. It reads passes,
+// instances, lags and peers from the plan's JSON.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(All, JobMutants,
                          testing::Values("1f1b_2x4.json", "1f1b_2x4_dp2.json", "1f1b_4x8.json",
                                          "interleaved_2x2x4.json", "zero_bubble_2x4.json"));
 
-/// What the whole run found: a norm that reads none of the parts that were received.
+/// The whole run found this: the norm reads none of the parts that were received.
 TEST(JobMutant, ANormOfNoPartsIsFound) {
   Job job = test::pipeline();
   for (Op& op : job.programs[1].plans[0].segments.back().ops)
