@@ -218,6 +218,10 @@ std::deque<Json> documents_of(const Json& document);
 /// Reads such a document, of a job of that number of classes. Further instances of buffers and
 /// events are added to the document, which must outlive the view.
 PlanView read_plan(Json& document, Int classes);
+/// Reads an op that works on that microbatch of its step, counted from 0.
+const Op* read_op(PlanView& view, const Json& json, Int microbatch);
+/// Reads the plans, with the runs of their ops (read_runs.cpp).
+void read_runs(PlanView& view);
 /// Reads groups and homes, and checks them against the sizes of buffers (places.cpp).
 void read_places(PlanView& view);
 /// Parts that the first `kind` cuts of a group make.
