@@ -13,6 +13,7 @@
 #include "verify/proof/memory/symmetric_memory.hpp"
 #include "verify/proof/order/unfolded_program.hpp"
 #include "verify/proof/ranks/rank_sequences.hpp"
+#include "verify/proof/shared_groups.hpp"
 #include "verify/proof/values/host_ports.hpp"
 #include "verify/proof/values/values.hpp"
 
@@ -240,6 +241,7 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
       check_symmetric_classes(program, ProgramIndex(program), class_of, of_all);
       classes.push_back(&program);
     }
+    check_shared_groups(job, of_all);
     check_trains_model(classes, of_all);
     std::ranges::move(of_all.take(), std::back_inserter(proof.findings));
   }

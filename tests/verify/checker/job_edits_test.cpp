@@ -258,6 +258,25 @@ const std::vector<JobEdit>& edits() {
        [](Job& job) { exchange(job, kSecond, "optimizer", "report.send", "norm.finish"); }},
       {"a stage does not update a unit",
        [](Job& job) { drop(job, kFirst, "optimizer", "embedding.adamw"); }},
+      {"two stages have an embedding, each with its own gradient",
+       [](Job& job) {
+         Program& stage = job.programs[kSecond];
+         for (const Buffer& of : job.programs[kFirst].buffers) {
+           if (!of.persistent || of.unit != UnitId(0)) continue;
+           Pool& pool = *std::ranges::find(stage.pools, of.pool, &Pool::id);
+           Buffer& copy = stage.buffers.emplace_back(of);
+           copy.id = BufferId(5000 + of.id.value);
+           copy.offset = pool.height;
+           pool.height += of.size;
+         }
+         Op update = *find_op(ops(job, kFirst, "optimizer"), "embedding.adamw");
+         update.id = OpId(9000);
+         for (Operand& of : std::get<Kernel>(update.body).operands)
+           if (of.role != "step_block" && of.role != "loss" && of.role != "norm")
+             of.buffer = BufferId(5000 + of.buffer.value);
+         std::vector<Op>& list = ops(job, kSecond, "optimizer");
+         list.insert(find_op(list, "layers.1.adamw"), update);
+       }},
       // ---- classes and axes
       {"stages are along an axis of data",
        [](Job& job) {
