@@ -49,7 +49,7 @@ def cut_model(model: str, layers: int | None, folder: pathlib.Path) -> pathlib.P
     if layers is None:
         return path
     shape = json.loads(path.read_text())
-    shape["num_hidden_layers"] = layers
+    shape["n_layer" if "n_layer" in shape else "num_hidden_layers"] = layers  # GPT-2's name
     if "layer_types" in shape:  # one entry for each layer
         shape["layer_types"] = shape["layer_types"][:layers]
     folder.mkdir(parents=True, exist_ok=True)

@@ -27,8 +27,8 @@ Manual describe() { return manual_of(verify_help(), verify_flags); }
 Machines machines_in(const std::filesystem::path& folder) {
   RunBitsSettings settings;
   settings.folder = folder;
-  return {.once = [=](const Program& program) { return plain_run_bits(program, settings); },
-          .shaken = [=](const Program& program) { return shaken_run_bits(program, settings); }};
+  return {.once = [=](const Job& job) { return plain_run_bits(job, settings); },
+          .shaken = [=](const Job& job) { return shaken_run_bits(job, settings); }};
 }
 
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {

@@ -265,6 +265,7 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
       Need{traits.gated || shape.fused_weights, "one tensor of query, key and value"},
       Need{!traits.only_experts || (shape.experts != 0 && shape.dense_layers.empty()),
            "experts in every layer"},
+      Need{shape.family != Family::glm4_moe || shape.experts != 0, "experts"},
       Need{shape.experts == 0 || (traits.gated && traits.input_norms && !shape.output_norms),
            "no experts, or norms before attention and MLP only"},
       Need{shape.experts == 0 || shape.activation == Activation::silu, "experts with SwiGLU"},

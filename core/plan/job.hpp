@@ -51,8 +51,7 @@ struct Job {
 /// 0 if none has.
 [[nodiscard]] std::int64_t reporting_rank(std::span<const Program> programs);
 
-/// Whether a program has several instances, lags, passes or sends. Certificates and mutation by fields do
-/// not support these.
+/// Whether a program has several instances, lags, passes or sends.
 [[nodiscard]] bool is_pipelined(const Program& program);
 
 /// Refuses jobs of several classes or with pipelined programs, which not every tool accepts.

@@ -27,13 +27,15 @@ neighbour:
 
 Forward results that backward reads have w + 1 instances. The last tensor that a stage sends has two
 instances, and so has the event of its sending. So a forward need not wait for the send before it.
+A step of several ranks without sharding (--gpus 2) gives a plan in which each stage has as many: they
+sum each gradient before its part of the norm, and the last stage gathers losses and parts of the norm.
 Places are allocated consecutively. With the path of mfsdp-verify as a fourth argument, pools state
 the lower bounds that it finds.
 """
 import json
 import sys
 
-from pipeline_plan import body_of, class_of, job_of, save
+from pipeline_plan import body_of, class_of, data_ranks, job_of, save
 
 COMPUTE, OUTER, H2D, D2H = 0, 3, 4, 5
 
@@ -93,6 +95,13 @@ class Stage:
     def copy_op(self, op):
         kind, body = body_of(op)
         self.add(op["stream"], op["phase"], op["name"], kind, body, op.get("unit"), op.get("group"))
+
+    def over_data(self, stream, name):
+        """The collective of that name, if ranks have other samples."""
+        for op in (o for s in self.base["plans"][0]["segments"] for o in s["ops"]):
+            if op["name"] == name and body_of(op)[0] == "collective":
+                body = dict(body_of(op)[1], communicator=1)
+                self.copy_op(dict(op, stream=stream, body={"collective": body}))
 
     def record(self, stream, phase, event):
         self.add(stream, phase, event, "record", {"event": event})
@@ -226,6 +235,7 @@ class Stage:
         self.segments.append({"name": "optimizer", "repeat": 1, "microbatches": 0, "ops": self.ops})
         for op in (o for s in self.base["plans"][0]["segments"] for o in s["ops"]):
             if op["name"].endswith(".norm_partial") and op["unit"] in self.units:
+                self.over_data(COMPUTE, op["name"].replace("norm_partial", "all_reduce"))
                 self.copy_op(dict(op, stream=COMPUTE))
         self.record(COMPUTE, "optimizer", "sums_made")
         self.wait(OUTER, "optimizer", "sums_made")
@@ -234,6 +244,8 @@ class Stage:
                 units = Stage(self.base, other, self.stages).units
                 self.transfer("recv", "norm_partials", other - self.stage, "optimizer",
                               (min(units), len(units)))
+            self.over_data(OUTER, "loss.all_gather")
+            self.over_data(OUTER, "norm.all_gather")
             self.wait(OUTER, "output", "readback")
             self.copy_op(finish)
             self.copy_op(next(op for op in ops if op["name"] == "norm.finish"))
@@ -410,7 +422,7 @@ def make(base, stages):
                 body["event"] = ids[body["event"]]
         pools, buffers = stage.buffers()
         plan["classes"].append(class_of(s, pools, buffers, {
-            "segments": stage.segments, "passes": list(stage.passes.values())}))
+            "segments": stage.segments, "passes": list(stage.passes.values())}, data_ranks(base)))
     return plan
 
 

@@ -1,5 +1,6 @@
 """The frame of a plan of several stages, and its file, for all makers of pipelines."""
 import json
+import math
 import re
 import subprocess
 
@@ -11,8 +12,13 @@ def body_of(op):
 def job_of(base, stages, turns, meta):
     """A plan without classes. `turns`: the instances of each event, by name."""
     plan = {key: base[key] for key in ("schema", "streams", "units", "groups")}
-    plan["config"] = dict(base["config"], mesh={"dense": [{"axis": "pp", "size": stages}]})
+    data = base["config"]["mesh"]["dense"]  # ranks that have other samples; often none
+    mesh = [{"axis": "pp", "size": stages}, *data]
+    plan["config"] = dict(base["config"], mesh={"dense": mesh})
     plan["communicators"] = [{"id": 0, "axes": ["pp"], "purpose": "pipeline", "size": stages}]
+    if data:
+        plan["communicators"].append({"id": 1, "axes": [on["axis"] for on in data],
+                                      "purpose": "data", "size": data_ranks(base)})
     plan["events"] = [{"id": id, "name": n, **({"instances": turns[n]} if turns[n] > 1 else {})}
                       for id, n in enumerate(turns)]
     plan["meta"] = meta
@@ -20,9 +26,17 @@ def job_of(base, stages, turns, meta):
     return plan
 
 
-def class_of(stage, pools, buffers, lists):
-    """The class of one stage, whose plan has these segments and passes."""
-    return {"role": f"stage_{stage}", "ranks": 1, "at": [{"axis": "pp", "index": stage}],
+def data_ranks(base):
+    return math.prod(on["size"] for on in base["config"]["mesh"]["dense"])
+
+
+def class_of(stage, pools, buffers, lists, ranks=1):
+    """The class of one stage, whose plan has these segments and passes. Plans leave out defaults."""
+    for segment in lists["segments"]:
+        for key in ("live_in", "live_out"):
+            if not segment.get(key):
+                segment.pop(key, None)
+    return {"role": f"stage_{stage}", "ranks": ranks, "at": [{"axis": "pp", "index": stage}],
             "pools": pools, "buffers": buffers, "plans": [{"name": "train", **lists}]}
 
 

@@ -3,12 +3,13 @@
 
 #include <filesystem>
 
+#include "core/base/read_file.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/proof/certificate.hpp"
-#include "verify/proof/prove.hpp"
+#include "verify/proof/job.hpp"
 
 namespace mfsdp {
 namespace {
@@ -44,6 +45,33 @@ BENCHMARK_CAPTURE(verify, llama3_8b_8_microbatches, "llama3_8b", (data_parallel_
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 BENCHMARK_CAPTURE(verify, llama3_405b_on_16384, "llama3_405b", (data_parallel_mesh(128, 128)), 8)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
+/// 1F1B of four stages, with as many microbatches as wanted: those beyond eight are in the middle.
+Job pipeline_of(std::int64_t microbatches) {
+  const std::filesystem::path path =
+      std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "pipeline" / "1f1b_4x8.json";
+  const std::string text = read_file(path.string(), "a plan", std::size_t{1} << 26).value();
+  Job job = job_from_json(text, path.string()).value();
+  for (Program& program : job.programs) {
+    for (Segment& segment : program.plans[0].segments)
+      if (segment.name == "steady") segment.repeat += microbatches - program.config.microbatches;
+    program.config.microbatches = microbatches;
+  }
+  return job;
+}
+
+void verify_job(benchmark::State& state, std::int64_t microbatches) {
+  const Job job = pipeline_of(microbatches);
+  JobProof proof;
+  for (auto _ : state) {
+    proof = *prove_job(job);
+    benchmark::DoNotOptimize(proof);
+  }
+  state.counters["errors"] = static_cast<double>(has_errors(proof.findings));
+}
+BENCHMARK_CAPTURE(verify_job, four_stages_64_microbatches, 64)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 

@@ -1,4 +1,4 @@
-// The verdict of the checker on a program whose certificate has all claims, proved or not.
+// The verdict of the checker on a plan whose certificate has all claims, proved or not.
 #pragma once
 
 #include <string>
@@ -9,13 +9,17 @@
 
 namespace mfsdp::test {
 
+inline Result<CheckedPlan> checked(const Job& job) {
+  MFSDP_LET(certificate, unproved_certificate(job));
+  return check_certificate(to_canonical_json(job), certificate);
+}
 inline Result<CheckedPlan> checked(const Program& program) {
-  return check_certificate(to_canonical_json(program), unproved_certificate(program));
+  return checked(Job{.programs = {program}});
 }
 
 /// The refusal, or nothing.
-inline std::string checker_refusal(const Program& program) {
-  const auto accepted = checked(program);
+inline std::string checker_refusal(const auto& plan) {
+  const auto accepted = checked(plan);
   return accepted ? std::string() : accepted.error().message();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/cli/common_options.hpp"
+#include "core/request/plan_file.hpp"
 #include "core/request/plan_request.hpp"
 
 namespace mfsdp::bugs {
@@ -33,17 +34,12 @@ Result<Program> build_base(const std::vector<std::string>& flags, const BugFolde
 
 }  // namespace
 
-Result<Program> load_base(const BasePlan& base, const BugFolders& folders,
-                          const std::string& where) {
-  if (base.plan) {
-    CommonOptions options;
-    options.plan = (folders.rows / *base.plan).string();
-    return program_of(options, folders);
-  }
+Result<Job> load_base(const BasePlan& base, const BugFolders& folders, const std::string& where) {
+  if (base.plan) return load_job((folders.rows / *base.plan).string(), {});
   auto built = build_base(base.flags, folders);
   if (!built)
     return fail(fmt::format("{}.flags: {}", where, built.error().where), built.error().what);
-  return built;
+  return Job{.programs = {*std::move(built)}};
 }
 
 }  // namespace mfsdp::bugs

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/plan/plan.hpp"
+#include "core/plan/job.hpp"
 
 namespace mfsdp::bugs {
 
@@ -24,9 +24,9 @@ struct BasePlan {
   std::string hash;                 ///< of the plan; guarantees that ids have kept their meaning
 };
 
-/// Builds the plan of the flags, or reads its file. Does not compare the hash. `where` is the place
-/// of the base in its row, for errors.
-[[nodiscard]] Result<Program> load_base(const BasePlan& base, const BugFolders& folders,
-                                        const std::string& where);
+/// Builds the plan of the flags, or reads its file, which may be that of a job. Does not compare the
+/// hash. `where` is the place of the base in its row, for errors.
+[[nodiscard]] Result<Job> load_base(const BasePlan& base, const BugFolders& folders,
+                                    const std::string& where);
 
 }  // namespace mfsdp::bugs

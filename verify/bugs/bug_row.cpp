@@ -135,6 +135,7 @@ Result<Edit> read_edit(const Json& node, const std::string& where) {
   MFSDP_LET(fields, Fields::of(node, where));
   Edit edit;
   edit.where = where;
+  if (fields.find("class") != nullptr) MFSDP_SET(edit.role, fields.text("class"));
   MFSDP_LET(kind, read_kind(fields, edit));
   const auto& [name, subject] = kind;
   const bool copies = edit.kind == EditKind::copy;

@@ -34,8 +34,9 @@ enum class EditKind { add, copy, drop, insert, move, patch };
 
 struct Edit {
   EditKind kind = EditKind::drop;
-  std::string where;    ///< of the edit: file and place
-  Thing subject;        ///< what is copied, dropped, moved or patched
+  std::optional<std::string> role{};  ///< the class of ranks whose plan it changes; none: of all
+  std::string where;                  ///< of the edit: file and place
+  Thing subject;                      ///< what is copied, dropped, moved or patched
   Thing anchor;         ///< the op before or after which the copied, inserted or moved op is placed
   bool after = false;   ///< after the anchor; otherwise before it
   std::int64_t id = 0;  ///< of the copy

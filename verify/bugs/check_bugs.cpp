@@ -14,7 +14,7 @@
 #include "verify/bugs/bug_row.hpp"
 #include "verify/bugs/edit_program.hpp"
 #include "verify/proof/classes.hpp"
-#include "verify/proof/prove.hpp"
+#include "verify/proof/job.hpp"
 
 namespace mfsdp::bugs {
 namespace {
@@ -25,8 +25,8 @@ constexpr std::size_t kMostRowBytes = std::size_t{1} << 20;
 
 /// Called after the edits: if the planner has changed, the error about the first name that no
 /// longer fits is more useful.
-Result<void> check_hash(const BasePlan& base, const Program& program, const std::string& where) {
-  if (const std::string hash = plan_hash(program); hash != base.hash)
+Result<void> check_hash(const BasePlan& base, const Job& job, const std::string& where) {
+  if (const std::string hash = plan_hash(job); hash != base.hash)
     return fail(where + ".plan_hash",
                 fmt::format("the plan has hash {}, expected {}: it was changed, so see whether "
                             "the edits still mean the bug",
@@ -52,8 +52,8 @@ std::vector<std::string> errors_of(const Counts& counts) {
 
 /// The row's correct plan, and the one with the bug.
 struct Twins {
-  Program fixed;
-  Program broken;
+  Job fixed;
+  Job broken;
 };
 
 Result<Twins> make_twins(const BugRow& row, const BugFolders& folders) {
@@ -62,17 +62,21 @@ Result<Twins> make_twins(const BugRow& row, const BugFolders& folders) {
   const std::string broken_where = row.broken_base ? row.file + ": broken.base" : where;
   MFSDP_LET(fixed, load_base(row.base, folders, where));
   MFSDP_LET(start, load_base(broken_base, folders, broken_where));
-  MFSDP_LET(broken, edit_program(start, row.edits, row.file + ": broken plan"));
+  MFSDP_LET(broken, edit_job(start, row.edits, row.file + ": broken plan"));
   MFSDP_TRY(check_hash(row.base, fixed, where));
   MFSDP_TRY(check_hash(broken_base, start, broken_where));
   return Twins{.fixed = std::move(fixed), .broken = std::move(broken)};
 }
 
 Result<std::vector<Finding>> findings_of(const BugRow& row, const Twins& twins) {
-  MFSDP_LET(proof, prove(twins.broken));
+  MFSDP_LET(proof, prove_job(twins.broken));
   std::vector<Finding> findings = std::move(proof.findings);
   if (row.some_ranks) {
-    MFSDP_LET(between, compare_classes(std::array{twins.fixed, twins.broken}));
+    if (twins.fixed.programs.size() > 1)
+      return fail(row.file + ": broken.ranks",
+                  "a job states the ranks of each plan by its classes");
+    MFSDP_LET(between,
+              compare_classes(std::array{twins.fixed.programs[0], twins.broken.programs[0]}));
     findings.insert(findings.end(), between.begin(), between.end());
   }
   return findings;
@@ -80,7 +84,7 @@ Result<std::vector<Finding>> findings_of(const BugRow& row, const Twins& twins) 
 
 Result<BugVerdict> judge(const BugRow& row, const BugFolders& folders) {
   MFSDP_LET(twins, make_twins(row, folders));
-  MFSDP_LET(clean, prove(twins.fixed));
+  MFSDP_LET(clean, prove_job(twins.fixed));
   MFSDP_LET(findings, findings_of(row, twins));
   BugVerdict verdict;
   verdict.row = row.number;

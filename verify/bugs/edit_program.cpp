@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -9,7 +10,7 @@
 #include "core/base/json_text.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
-#include "core/schedule/bindings.hpp"
+#include "verify/bugs/bind_waits.hpp"
 #include "verify/bugs/plan_names.hpp"
 
 namespace mfsdp::bugs {
@@ -105,8 +106,10 @@ class PlanDocument {
         if (const auto found = find_in(document_[list], id)) return *found;
     if (thing.kind == "op")
       for (Json& plan : document_["plans"])
-        for (Json& segment : plan["segments"])
-          if (const auto found = find_in(segment["ops"], id)) return *found;
+        for (const char* lists : {"segments", "passes"})
+          for (Json& list : plan.contains(lists) ? plan[lists] : none_)
+            if (list.contains("ops"))
+              if (const auto found = find_in(list["ops"], id)) return *found;
     return fail(where, fmt::format("an earlier edit has dropped {} {}", thing.kind, id));
   }
   Result<Position> find_op(const Thing& thing, const std::string& where) {
@@ -163,18 +166,39 @@ class PlanDocument {
   }
 
   Json document_;
+  Json none_ = Json::array();
   PlanNames names_;
 };
+
+bool is_of_class(const Edit& edit, const Program& program) {
+  return !edit.role || (!program.classes.empty() && program.classes[0].role == *edit.role);
+}
 
 }  // namespace
 
 Result<Program> edit_program(const Program& program, std::span<const Edit> edits,
                              const std::string& where) {
   PlanDocument document(program);
-  for (const Edit& edit : edits) MFSDP_TRY(document.apply(edit));
-  MFSDP_LET(edited, unchecked_program_from_json(document.json().dump(), where));
-  for (Plan& plan : edited.plans) resolve_bindings(plan);
-  return std::move(edited);
+  for (const Edit& edit : edits)
+    if (is_of_class(edit, program)) MFSDP_TRY(document.apply(edit));
+  MFSDP_LET(edited, unchecked_job_from_json(document.json().dump(), where));
+  Program& made = edited.programs[0];
+  for (Plan& plan : made.plans) bind_waits(plan, made.events);
+  return std::move(made);
+}
+
+Result<Job> edit_job(const Job& job, std::span<const Edit> edits, const std::string& where) {
+  for (const Edit& edit : edits)
+    if (std::ranges::none_of(job.programs,
+                             [&](const Program& program) { return is_of_class(edit, program); }))
+      return fail(edit.where,
+                  fmt::format("there is no class of ranks \"{}\"", printable(*edit.role)));
+  Job edited;
+  for (const Program& program : job.programs) {
+    MFSDP_LET(made, edit_program(program, edits, where));
+    edited.programs.push_back(std::move(made));
+  }
+  return edited;
 }
 
 }  // namespace mfsdp::bugs

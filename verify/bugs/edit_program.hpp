@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/plan/plan.hpp"
+#include "core/plan/job.hpp"
 #include "verify/bugs/bug_row.hpp"
 
 namespace mfsdp::bugs {
@@ -16,5 +16,9 @@ namespace mfsdp::bugs {
 /// not apply. If the result is no plan, the error names `where`.
 [[nodiscard]] Result<Program> edit_program(const Program& program, std::span<const Edit> edits,
                                            const std::string& where);
+
+/// The same for a job: each edit changes the plan of its class, or those of all classes.
+[[nodiscard]] Result<Job> edit_job(const Job& job, std::span<const Edit> edits,
+                                   const std::string& where);
 
 }  // namespace mfsdp::bugs

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp::bugs {
 
 std::span<const std::string_view> thing_kinds() {
@@ -32,11 +34,11 @@ PlanNames::PlanNames(const Program& program) {
 
 void PlanNames::add_ops(const Program& program) {
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops)
+    for (std::size_t list = 0; list < count_op_lists(plan); ++list)
+      for (const Op& op : op_list(plan, list))
         add("op", static_cast<std::int64_t>(op.id.value),
             fmt::format(
-                "{}: {} {} ({})", segment.name, to_string(op.kind()), op.name,
+                "{}: {} {} ({})", list_name(plan, list), to_string(op.kind()), op.name,
                 name_of("stream", static_cast<std::int64_t>(op.stream.value)).value_or("")));
 }
 

@@ -1,6 +1,6 @@
 // Names for all objects of a plan that have ids.
 //
-//   op             "only: wait fresh.layers.0 (all_gather)"    segment: kind name (stream)
+//   op             "only: wait fresh.layers.0 (all_gather)"    segment or pass: kind name (stream)
 //   buffer         "layers.0.main_grad"; likewise event, pool and unit
 //   communicator   its purpose; stream: its role; group: the name of its unit
 //

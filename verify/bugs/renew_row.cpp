@@ -16,7 +16,7 @@ void replace_hash(std::string& text, const std::string& old, const std::string& 
     text.replace(at, old.size(), now);
 }
 
-/// {"op": 10, "name": "..."} with the id of today.
+/// {"op": 10, "name": "..."} with the id of today, in the plan of a class or in all plans.
 std::string with_ids_of_today(const std::string& text, const PlanNames& names) {
   static const std::regex reference(R"re("([a-z]+)": (\d+), "name": "([^"]*)"\})re");
   std::string renewed;
@@ -33,6 +33,25 @@ std::string with_ids_of_today(const std::string& text, const PlanNames& names) {
   return renewed.append(from, text.cend());
 }
 
+/// The same where each edit names the class that it changes before anything else.
+std::string with_ids_of_classes(const std::string& text, const Job& job) {
+  static const std::string key = "\"class\": \"";
+  std::string renewed;
+  std::size_t from = 0;
+  const Program* of = &job.programs[0];
+  while (from < text.size()) {
+    const std::size_t at = text.find(key, from + 1);
+    renewed += with_ids_of_today(text.substr(from, at - from), PlanNames(*of));
+    if (at == std::string::npos) break;
+    const std::size_t begin = at + key.size();
+    const std::string role = text.substr(begin, text.find('"', begin) - begin);
+    for (const Program& program : job.programs)
+      if (!program.classes.empty() && program.classes[0].role == role) of = &program;
+    from = at;
+  }
+  return renewed;
+}
+
 }  // namespace
 
 Result<std::string> renew_row(std::string_view text, const std::string& file,
@@ -41,13 +60,13 @@ Result<std::string> renew_row(std::string_view text, const std::string& file,
   MFSDP_LET(base, load_base(row.base, folders, file + ": base"));
   std::string renewed(text);
   replace_hash(renewed, row.base.hash, plan_hash(base));
-  Program start = base;
+  Job start = base;
   if (row.broken_base) {
     MFSDP_LET(broken, load_base(*row.broken_base, folders, file + ": broken.base"));
     replace_hash(renewed, row.broken_base->hash, plan_hash(broken));
     start = std::move(broken);
   }
-  return with_ids_of_today(renewed, PlanNames(start));
+  return with_ids_of_classes(renewed, start);
 }
 
 }  // namespace mfsdp::bugs

@@ -18,170 +18,20 @@ std::string hash_of(const Json& document) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-/// JSON of which all numbers are integers from 0 to below kMost; an attribute may be negative.
+/// JSON of which all numbers are integers from 0 to below kMost; an attribute may be negative, and
+/// so may steps to a peer and of a lag.
 Json parse(std::string_view json, const char* what) {
   std::string key;
   return Json::parse(json, [&](int depth, Json::parse_event_t event, const Json& value) {
     if (event == Json::parse_event_t::key) key = value;
     const bool small = value.is_number_unsigned() && value.get<std::uint64_t>() >> 60 == 0;
+    const bool may_be_negative = key == "value" || key == "step" || key == "lag_step";
     if (depth > 64 || (value.is_number() && !small &&
-                       !(key == "value" && value.is_number_integer() && value < 0)))
+                       !(may_be_negative && value.is_number_integer() && value < 0)))
       refuse("{}: is nested deeper than 64, or contains a number that is not an integer below 2^60",
              what);
     return true;
   });
-}
-
-Operand read_operand(const PlanView& view, const Json& json, const std::string& role) {
-  const Operand& of = view.buffers[view.at("buffers", json, "buffer")];
-  Operand made{.role = role,
-               .dtype = json.at("dtype"),
-               .access = json.at("access"),
-               .buffer = of.buffer,
-               .pool = of.pool,
-               .offset = json.at("offset"),
-               .shape = json.at("shape"),
-               .strides = json.value("strides", std::vector<Int>{})};
-  made.writes = made.access != "read";
-  if (view.json.at("buffers")[of.buffer].at("dtype") != Json(made.dtype))
-    refuse("operand '{}' has dtype {}, but its buffer has another", role, made.dtype);
-  Int span = 1;
-  for (std::size_t d = made.shape.size(); d-- > 0;) {
-    const Int stride = made.strides.empty() ? made.elements : made.strides.at(d);
-    made.dense = made.dense && (made.shape[d] == 1 || stride == made.elements);
-    span = plus(span, made.shape[d] > 0 ? times(made.shape[d] - 1, stride) : 0);
-    made.elements = times(made.elements, made.shape[d]);
-  }
-  span = times(span, size_of(made.dtype));
-  for (const Json& stride : json.value("rank_strides", Json::array())) {
-    const Int ranks = view.ranks_on(stride.at("axis"));
-    if (ranks == 1 || stride.at("bytes") == 0) continue;
-    if (!made.rank_strides.emplace(stride.at("axis"), stride.at("bytes")).second)
-      refuse("operand '{}' has two rank strides for one axis", role);
-    span = plus(span, times(stride.at("bytes"), ranks - 1));
-  }
-  made.begin = made.end = of.begin + made.offset;
-  if (made.elements > 0) made.end += span;
-  if (made.end > std::max(of.end, made.begin)) refuse("operand '{}' leaves its buffer", role);
-  return made;
-}
-
-void read_op(PlanView& view, const Json& json) try {
-  const auto body = json.at("body").begin();
-  const Index stream = view.at("streams", json, "stream");
-  const std::string does = body->value("kind", "");
-  Op& op =
-      view.ops.emplace_back(Op{json.at("id"), &json, &*body, body.key(), does, stream, {}, {}});
-  if (json.at("body").size() != 1 || !view.ids["ops"].emplace(op.id, 0).second)
-    refuse("expected one kind, and an id of its own");
-  for (const Json& entry : body->value("operands", Json::array()))
-    op.operands.push_back(read_operand(view, entry, entry.at("role")));
-  for (const Json& entry : body->value("attributes", Json::array()))
-    if (!op.attributes.emplace(entry.at("name"), entry.at("value")).second)
-      refuse("an attribute is given twice");
-  for (const char* role : {"input", "output"})
-    if (body->contains(role)) op.operands.push_back(read_operand(view, body->at(role), role));
-  if (body->contains("buffer"))
-    op.operands.push_back(view.buffers[view.at("buffers", *body, "buffer")]);
-} catch (const std::exception& error) {
-  refuse("op {}: {}", json.value("name", "?"), error.what());
-}
-
-void read_grid(PlanView& view, const Json& grid, PerAxis& into, const Names& known) {
-  Names axes;
-  for (const Json& on : grid) {
-    const std::string axis = on.at("axis");
-    if (!known.contains(axis)) refuse("plan: ranks of an axis that no plan has: {}", axis);
-    if (on.at("size") < 1 || !axes.insert(axis).second)
-      refuse("plan: expected ranks on each axis of the mesh, and each axis once");
-    if (on.at("size") <= 1) continue;
-    into.emplace(axis, on.at("size"));
-    view.mesh.emplace(axis, on.at("size"));
-    view.order.push_back(axis);
-  }
-}
-
-/// Whether a grid's axes are some of these, in their order.
-bool stand_in(const Axes& order, const Json& grid) {
-  auto next = order.begin();
-  for (const Json& on : grid) {
-    next = std::find(next, order.end(), on.at("axis").get<std::string>());
-    if (next == order.end()) return false;
-  }
-  return true;
-}
-
-PlanView read_plan(const Json& document) {
-  PlanView view{.json = document};
-  for (const char* key :
-       {"streams", "communicators", "events", "units", "groups", "pools", "buffers"})
-    for (const Json& entry : document.at(key))
-      if (!view.ids[key].emplace(entry.at("id"), view.ids[key].size()).second)
-        refuse("{}: an id appears twice", key);
-  const std::string text = document.dump();
-  for (const char* key : {R"("instances":)", R"("lag":)", R"("at":)", R"("peer":)", R"("passes":)"})
-    if (text.find(key) != std::string::npos)
-      refuse(
-          "plan: has several rank classes, passes, or several microbatches in flight; expected one "
-          "class, ops in segments, and one microbatch");
-  const Json& mesh = document.at("config").at("mesh");
-  if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
-    refuse("plan: expected one or two meshes, and at most 63 streams");
-  read_grid(view, mesh.at("dense"), view.dense, {"dp_outer", "dp_shard"});
-  read_grid(view, mesh.value("experts", Json::array()), view.expert_grid,
-            {"ep", "expt_dp", "expt_dp_outer"});
-  for (const Json& communicator : document.at("communicators")) {
-    const auto spans = [&](const PerAxis& grid) {
-      return std::ranges::any_of(communicator.at("axes"),
-                                 [&](const Json& axis) { return grid.contains(axis); });
-    };
-    if (spans(view.dense) && spans(view.expert_grid))
-      refuse("communicator {}: has axes of both meshes", communicator.at("id").dump());
-  }
-  const auto ranks = [](const PerAxis& grid) {
-    Int all = 1;
-    for (const auto& [axis, size] : grid) all = times(all, size);
-    return all;
-  };
-  if (!stand_in(kDenseOrder, mesh.at("dense")))
-    refuse("plan: expected ranks of one shard group to be neighbours");
-  // Neighbours on ep lie beside each other, whatever else the two grids are.
-  if (!view.expert_grid.empty() &&
-      (ranks(view.expert_grid) != ranks(view.dense) || !view.expert_grid.contains("ep") ||
-       !stand_in(kDealtOrder, mesh.at("experts"))))
-    refuse("plan: expected a grid of experts over the ranks that share shards");
-  const Json& classes = document.at("classes");
-  if (classes.size() != 1 || classes[0].at("ranks") != ranks(view.dense))
-    refuse("plan: expected one class of all {} ranks", ranks(view.dense));
-  for (const Json& json : document.at("buffers")) {
-    const Index pool = view.at("pools", json, "pool");
-    const Json& memory = document.at("pools")[pool];
-    Operand whole{
-        .buffer = view.at("buffers", json, "id"), .pool = pool, .begin = json.at("offset")};
-    whole.end = plus(whole.begin, json.at("size"));
-    if (whole.end > memory.at("height"))
-      refuse("buffer {}: leaves its pool", json.at("name").dump());
-    view.buffers.push_back(whole);
-  }
-  read_places(view);
-  for (const Json& plan : document.at("plans")) {
-    const auto first = std::ssize(view.ops);
-    for (const Json& segment : plan.at("segments"))
-      for (const Json& op : segment.at("ops")) read_op(view, op);
-    auto& instances = view.plans.emplace_back();
-    for (Int step = 0, pass = 0; step < 2; ++step) {
-      auto op = view.ops.begin() + first;
-      Int number = 0;
-      for (const Json& segment : plan.at("segments")) {
-        const auto end = op + std::ssize(segment.at("ops"));
-        for (Int i = std::min<Int>(kRepetitions, segment.at("repeat")); i > 0; --i, ++pass)
-          for (auto o = op; o != end; ++o) instances.push_back({&*o, step, pass, number});
-        op = end;
-        ++number;
-      }
-    }
-  }
-  return view;
 }
 
 // ---- checking
@@ -228,6 +78,17 @@ void check_windows(const PlanView& view, const Op& op, bool grouped) {
   if (!fits) refuse("{}: cannot use symmetric memory with transport {}", op.place(), by);
 }
 
+/// The operand of a send or a recv, which is between two stages, is the message.
+void check_transfer(const PlanView& view, const Op& op) {
+  const Json& communicator = view.communicator_of(op);
+  const Operand& message = op.operands.at(0);
+  static_cast<void>(route_of(view, op));
+  if (has_windows(communicator) || op.operands.size() != 1 || !message.dense ||
+      !message.rank_strides.empty() || op.body->at("count") != message.elements ||
+      op.body->at("dtype") != Json(message.dtype) || op.body->at("reduction") != "none")
+    refuse("{}: {} does not fit its operand", op.place(), op.body->dump().substr(0, 80));
+}
+
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
 /// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run
 /// the plan, and a wait is only for what was issued before it, so that a class by itself meets and
@@ -239,6 +100,15 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     const Op& op = *instance.op;
     if (op.kind.starts_with("group_")) grouped = op.kind == "group_begin";
     if (op.kind != "collective" || instance.step > 0) continue;
+    auto& list = issued[view.at("communicators", *op.body, "communicator")];
+    if (is_transfer(op)) {
+      check_transfer(view, op);
+      list.push_back({op.does, op.body->at("count"), op.operands[0].dtype});
+      continue;
+    }
+    if (view.ranks_on(kStages) > 1)
+      for (const Json& axis : view.communicator_of(op).at("axes"))
+        if (axis == kStages) refuse("{}: is a collective of several stages", op.place());
     check_windows(view, op, grouped);
     const bool gathers = op.does == "all_gather";
     const bool deals = op.does == "all_to_all";
@@ -256,8 +126,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
         !whole.dense || (op.body->at("reduction") == "none") != (gathers || deals) ||
         (!gathers && !deals && part.dtype.starts_with("int")))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
-    issued[view.at("communicators", *op.body, "communicator")].push_back(
-        {op.does, count, part.dtype});
+    list.push_back({op.does, count, part.dtype});
   }
   return hash_of(issued);
 }
@@ -272,13 +141,21 @@ CheckedPlan check(std::string_view plan_json, std::string_view certificate_json)
   const Json& claims = certificate.at("claims");
   expect(certificate, "checksum", hash_of(claims));
   expect(claims, "plan", figures.hash);
-  const PlanView view = read_plan(plan);
-  check_registered(view);
-  for (std::size_t p = 0; p < view.plans.size(); ++p) {
-    check_races(view, view.plans[p], claims.at("plans").at(p).at("clocks"), figures);
-    expect(claims.at("plans")[p], "collectives", check_collectives(view, view.plans[p]));
+  std::deque<Json> documents = documents_of(plan);
+  std::deque<PlanView> views;
+  for (Json& document : documents) views.push_back(read_plan(document, std::ssize(documents)));
+  for (std::size_t c = 0; c < views.size(); ++c) {
+    const PlanView& view = views[c];
+    const Json& of = views.size() == 1 ? claims : claims.at("classes").at(c);
+    check_registered(view);
+    for (std::size_t p = 0; p < view.plans.size(); ++p) {
+      check_races(view, view.plans[p], of.at("plans").at(p).at("clocks"), figures);
+      expect(of.at("plans")[p], "collectives", check_collectives(view, view.plans[p]));
+    }
   }
-  check_values(view, figures);
+  if (views.size() > 1)
+    for (std::size_t p = 0; p < views[0].plans.size(); ++p) check_meetings(views, p);
+  check_values(views, figures);
   return figures;
 }
 

@@ -2,10 +2,12 @@
 // the planner and the proofs. It derives every claim of a certificate again from the plan: a
 // certificate can make it refuse a sound plan, but never accept a wrong one.
 //
-// coverage() lists what is checked, for two steps with each repeated segment twice, and what is
-// not. The checker refuses what it has no rules for: kernels that are no steps of the configured
-// model; registered memory of rings; classes with plans of their own, sends and receives, buffers
-// and events that rotate, ops that work on an earlier microbatch.
+// coverage() lists what is checked, and what is not. Two steps are checked with each repeated
+// segment twice. All repetitions are checked where these use other instances of buffers and events,
+// or work on earlier microbatches, and in jobs of several classes. The checker refuses what it has no rules for:
+// kernels that are no steps of the configured model; registered memory of rings; classes that are
+// not the stages along the axis pp; weights that several stages have; collectives of several stages
+// other than sends and receives; millions of runs of ops.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 // step of the configuration's model and read the values and weights that the model has there. The
 // inputs of the norm, the loss and the updates must be the expected ones. Plans run consecutively,
 // two steps of each, and then all once more: each begins both from the first state and from the
-// state that the others leave.
+// state that the others leave. The classes of a job run together, each until it waits for a message.
+#include "verify/checker/messages.hpp"
 #include "verify/checker/model_steps.hpp"
 
 namespace mfsdp::checker {
@@ -10,23 +11,22 @@ namespace {
 
 class Steps {
  public:
-  Steps(const PlanView& view, CheckedPlan& figures) : state_(view, figures) {}
+  Steps(const PlanView& view, CheckedPlan& figures, StatisticTables& tables, Messages& messages)
+      : state_(view, figures), statistics_(state_, tables), messages_(messages) {}
 
   /// Buffers that the host fills and reads have the size that the model needs: two int32 a token,
   /// three where documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four
-  /// numbers of the loss scale.
-  void check_ports() const {
+  /// numbers of the loss scale. Those that it found are taken from `missing`.
+  void check_ports(Names& missing) const {
     std::map<std::string, Int> bytes = state_.model.rope_tables;
     bytes.insert({{"tokens", times(4 * state_.model.token_rows, state_.model.tokens)},
                   {"step_block", 64},
                   {"report", 32}});
     if (state_.model.scales_loss) bytes["loss_scale"] = 16;
-    Names left;
-    for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < state_.view.homes.size(); ++b) {
       const std::string port = port_of(b);
       if (port.empty()) continue;
-      left.erase(port);
+      missing.erase(port);
       if (!bytes.contains(port))
         refuse("buffer {}: is port {}, which the model does not have", b, port);
       const Operand& whole = state_.view.buffers[b];
@@ -34,47 +34,90 @@ class Steps {
         refuse("buffer {}: port {} has {} bytes, not {}", b, port, bytes.at(port),
                whole.end - whole.begin);
     }
-    if (!left.empty()) refuse("plan: there is no buffer for port {}", *left.begin());
+  }
+  /// The ports that the model needs.
+  [[nodiscard]] Names ports() const {
+    Names names{"tokens", "step_block", "report"};
+    for (const auto& [name, bytes] : state_.model.rope_tables) names.insert(name);
+    if (state_.model.scales_loss) names.insert("loss_scale");
+    return names;
   }
 
-  void run(std::size_t p) {
+  void begin(Index p) {
     const Json& json = state_.view.json.at("plans")[p];
     state_.trains = json.at("name") == "train";
     if (!state_.trains && json.at("name") != "eval") refuse("plan {}: neither train nor eval", p);
-    count_microbatches(json);
+    count_microbatches(p);
     state_.values.begin_plan();
     state_.weights.begin_plan();
-    Int step = -1, pass = -1;
-    for (const Instance& instance : state_.view.plans[p]) {
-      if (std::exchange(step, instance.step) != instance.step) begin_step(instance.step > 0);
-      if (std::exchange(pass, instance.pass) != instance.pass)
-        state_.ledger.begin_run(
-            json.at("segments")[static_cast<Index>(instance.segment)].at("repeat") > kRepetitions);
+    plan_ = p;
+    next_ = 0;
+    instance_step_ = repetition_ = -1;
+  }
+  /// Follows the plan to its end, or to a recv of which nothing was sent; whether it followed any op.
+  bool go_on() {
+    const Plan& plan = state_.view.plans[plan_];
+    const Index first = next_;
+    for (; next_ < plan.size(); ++next_) {
+      const Instance& instance = plan[next_];
+      if (instance.op->does == "recv" && !messages_.has(route_of(state_.view, *instance.op))) break;
+      if (std::exchange(instance_step_, instance.step) != instance.step)
+        begin_step(instance.step > 0);
+      if (std::exchange(repetition_, instance.repetition) != instance.repetition)
+        state_.ledger.begin_run(is_cut(instance));
       follow(*instance.op);
     }
+    return next_ > first;
+  }
+  void end() {
+    const Plan& plan = state_.view.plans[plan_];
+    if (next_ < plan.size()) refuse("{}: receives what is not sent", plan[next_].op->place());
     end_step();
   }
+  /// Steps of which the host of this class received the loss.
+  [[nodiscard]] Int reports() const { return reports_; }
+  [[nodiscard]] Int steps() const { return state_.step + 1; }
 
  private:
   // ---- steps of training
 
-  /// The host fills the port of the tokens once a microbatch.
-  void count_microbatches(const Json& plan) {
-    Int sum = 0;
-    for (const Json& segment : plan.at("segments")) {
-      Int count = 0;
-      for (const Json& op : segment.at("ops"))
-        if (op.at("body").contains("copy") &&
-            port_of(state_.view.at("buffers", op.at("body").at("copy").at("input"), "buffer")) ==
-                "tokens")
-          ++count;
-      if (segment.at("microbatches") != count)
-        refuse("segment {}: reads tokens of {} microbatches", segment.at("name").dump(), count);
-      sum = plus(sum, times(count, segment.at("repeat")));
+  [[nodiscard]] bool is_cut(const Instance& instance) const {
+    const Json& segment =
+        state_.view.json.at("plans")[plan_].at("segments")[static_cast<Index>(instance.segment)];
+    return !state_.view.rotates && segment.at("repeat") > kRepetitions;
+  }
+
+  /// The host fills the port of the tokens once a microbatch, in each class that has it.
+  void count_microbatches(Index p) const {
+    const Json& plan = state_.view.json.at("plans")[p];
+    const bool has_tokens = std::ranges::any_of(state_.view.homes, [](const Home& home) {
+      return home.kind == "port" && home.name == "tokens";
+    });
+    std::map<std::pair<Int, Int>, Int> copies;  // by segment and repetition
+    for (const Instance& instance : state_.view.plans[p]) {
+      const Operand* port =
+          instance.op->kind == "copy" ? state_.view.port_of(*instance.op) : nullptr;
+      copies[{instance.segment, instance.repetition}] +=
+          port != nullptr && port_of(port->buffer) == "tokens" ? 1 : 0;
     }
-    if (sum != (state_.trains ? state_.model.microbatches : 1))
+    Int sum = 0, number = 0;
+    for (const Json& segment : plan.at("segments")) {
+      const Int begun = segment.at("microbatches");
+      Int seen = 0;
+      for (auto of = copies.lower_bound({number, 0});
+           of != copies.end() && of->first.first == number; ++of, ++seen)
+        if (has_tokens && of->second != begun)
+          refuse("segment {}: reads tokens of {} microbatches", segment.at("name").dump(),
+                 of->second);
+      if (has_tokens && seen == 0 && begun != 0)
+        refuse("segment {}: reads tokens of 0 microbatches", segment.at("name").dump());
+      sum = plus(sum, times(begun, segment.at("repeat")));
+      ++number;
+    }
+    if (sum != in_step())
       refuse("plan {}: reads tokens of {} microbatches", plan.at("name").dump(), sum);
   }
+  [[nodiscard]] Int in_step() const { return state_.trains ? state_.model.microbatches : 1; }
   [[nodiscard]] std::string port_of(Index buffer) const {
     return state_.view.homes[buffer].kind == "port" ? state_.view.homes[buffer].name : "";
   }
@@ -84,10 +127,14 @@ class Steps {
     ++state_.step;
     reported_ = false;
     state_.ledger.begin_step();
+    for (Int i = 0; i < in_step() && state_.view.classes > 1; ++i)
+      state_.ledger.add_pass(first_pass_ + i);
     if (state_.trains) state_.directions.begin_step();
   }
-  void end_step() const {
-    if (!reported_) refuse("step: the host does not receive its loss");
+  void end_step() {
+    if (!reported_ && state_.view.classes == 1) refuse("step: the host does not receive its loss");
+    reports_ += reported_ ? 1 : 0;
+    first_pass_ += in_step();
     if (state_.trains) state_.weights.end_step();
     if (state_.trains) state_.directions.end_step();
   }
@@ -127,9 +174,24 @@ class Steps {
       run_copy(op);
     } else if (op.kind == "collective") {
       check_memory(op, "device", "device");
+      if (is_transfer(op)) return transfer(op);
       check_ends(op);
       run_collective(op);
     }
+  }
+
+  void transfer(const Op& op) {
+    const bool sends = op.does == "send";
+    const Operand& message = op.operands.at(0);
+    if (op.operands.size() != 1 || message.role != (sends ? "input" : "output") ||
+        message.access != (sends ? "read" : "write"))
+      refuse("{}: expected what it sends or receives", op.place());
+    const Route route = route_of(state_.view, op);
+    if (sends)
+      messages_.send(op, route, state_.values.look(message),
+                     state_.view.homes[message.buffer].kind.empty());
+    else
+      messages_.receive(op, route, message, state_.values);
   }
 
   void check_memory(const Op& op, const char* reads, const char* writes) const {
@@ -157,7 +219,8 @@ class Steps {
     } else if (op.does == "h2d" && port == "tokens" && all &&
                from.elements == times(state_.model.token_rows, state_.model.tokens) &&
                from.dtype == "int32") {
-      state_.ledger.add_pass(++pass_);
+      ++pass_;
+      if (state_.view.classes == 1) state_.ledger.add_pass(pass_);
       state_.values.make(op, to, {"tokens", -1, pass_});
     } else if (op.does == "h2d" && port == "step_block" && all && from.elements == 64 &&
                from.dtype == "uint8") {
@@ -348,23 +411,67 @@ class Steps {
   }
 
   StepState state_;
-  Statistics statistics_{state_};
+  Statistics statistics_;
   ModelSteps model_steps_{state_, statistics_};
+  Messages& messages_;
   bool reported_ = false;
-  Int pass_ = -1;
+  Int reports_ = 0;
+  Int pass_ = -1;       ///< microbatches whose tokens were read, less 1
+  Int first_pass_ = 0;  ///< the first one of this step
+  Index plan_ = 0, next_ = 0;
+  Int instance_step_ = -1, repetition_ = -1;
 };
+
+/// Each group that trains is in one class, which then has all uses of its parameters.
+void check_groups(const std::deque<PlanView>& views) {
+  for (Index g = 0; g < views[0].groups.size(); ++g) {
+    const auto has_it = [&](const PlanView& view) { return view.holds(g); };
+    const auto classes = std::ranges::count_if(views, has_it);
+    if (views[0].groups[g].trains && classes != 1)
+      refuse("group {}: {} classes have its parameters", g, classes);
+  }
+}
+
+/// Plans have equal names in all classes, in one order.
+void check_names(const std::deque<PlanView>& views) {
+  std::vector<std::string> first;
+  for (const PlanView& view : views) {
+    std::vector<std::string> names;
+    for (const Json& plan : view.json.at("plans")) names.push_back(plan.at("name"));
+    if (first.empty()) first = names;
+    const Names all(names.begin(), names.end());
+    if (all.size() != names.size()) refuse("plans: two of one name");
+    if (names != first) refuse("plans: classes have different ones");
+    if (all != Names{"eval", "train"} && (views.size() == 1 || all != Names{"train"}))
+      refuse("plans: expected train and eval");
+  }
+}
 
 }  // namespace
 
-void check_values(const PlanView& view, CheckedPlan& figures) {
-  Steps steps(view, figures);
+void check_values(const std::deque<PlanView>& views, CheckedPlan& figures) {
+  check_groups(views);
+  StatisticTables tables;
+  Messages messages;
+  std::deque<Steps> classes;
+  for (const PlanView& view : views) classes.emplace_back(view, figures, tables, messages);
   for (int round = 0; round < 2; ++round)
-    for (std::size_t p = view.plans.size(); p-- > 0;) steps.run(p);
-  steps.check_ports();
-  Names names;
-  for (const Json& plan : view.json.at("plans"))
-    if (!names.insert(plan.at("name")).second) refuse("plans: two of one name");
-  if (names != Names{"eval", "train"}) refuse("plans: expected train and eval");
+    for (Index p = views[0].plans.size(); p-- > 0;) {
+      for (Steps& of : classes) of.begin(p);
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (Steps& of : classes) moved = of.go_on() || moved;
+      }
+      for (Steps& of : classes) of.end();
+      if (!messages.empty()) refuse("plan {}: a message is not received", p);
+    }
+  Int reports = 0;
+  for (const Steps& of : classes) reports += of.reports();
+  if (reports != classes[0].steps()) refuse("step: the hosts do not receive its loss once");
+  Names missing = classes[0].ports();
+  for (const Steps& of : classes) of.check_ports(missing);
+  if (!missing.empty()) refuse("plan: there is no buffer for port {}", *missing.begin());
+  check_names(views);
 }
 
 }  // namespace mfsdp::checker

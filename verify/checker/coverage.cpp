@@ -22,6 +22,10 @@ constexpr std::array kCoverage{
         "count, dtype and reduction fit operands and communicator, windows their transport; the "
         "sequence is hashed",
         "MF204 MF205"},
+    Coverage{"messages", true,
+             "between classes of ranks: each message is received as it was sent, and all classes "
+             "reach their ends",
+             "MF206"},
     Coverage{"kernels", true,
              "each is a step of the configured model: access, dtypes, shapes, strides, attributes",
              "MF007"},

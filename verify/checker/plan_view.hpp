@@ -5,11 +5,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 #include <vector>
 
 #include "verify/checker/check_certificate.hpp"
@@ -61,6 +63,7 @@ struct Op {
   const Json *json, *body;  ///< its body by kind
   std::string kind, does;   ///< which kernel, collective or copy
   Index stream;
+  Index event;  ///< of a record or a wait
   std::vector<Operand> operands;
   std::map<std::string, Json> attributes;  ///< of a kernel
 
@@ -75,14 +78,31 @@ struct Op {
   }
 };
 
-constexpr Int kRepetitions = 2;  ///< of a repeated segment, at most
+/// Repetitions of a segment that are looked at where each one is as the one before.
+constexpr Int kRepetitions = 2;
 
 /// One run of an op. Two steps are looked at, with repeated segments twice: what is ordered there
-/// is ordered in every later one, as each wait then gets the same record, one step on.
+/// is ordered in every later one, as each wait then gets the same record, one step on. All
+/// repetitions are looked at where ops use other instances, or work on other microbatches, from one
+/// to the next, and in plans of several classes.
 struct Instance {
   const Op* op;
-  Int step, pass, segment;  ///< a pass is one run of a segment
+  Int step, repetition;  ///< repetition: of any segment, counted over both steps
+  Int run;               ///< of a list of ops: the segment's own, or those of a pass that it calls
+  Int segment, list;
 };
+
+/// The instances of a buffer or an event, which ops use in rotation.
+struct Turns {
+  Int count = 1;
+  Index further = 0;  ///< where those after the first are
+};
+/// The number of an instance, for a microbatch of the step, counted from 0. Ops before the first
+/// use the last ones.
+inline Int turn_of(Int microbatch, Int count) {
+  const Int rest = microbatch % count;
+  return rest < 0 ? rest + count : rest;
+}
 
 using Plan = std::vector<Instance>;  ///< in host order
 
@@ -93,7 +113,8 @@ using Axes = std::vector<std::string>;
 inline const Names kMovers{"accumulate", "cast", "sum_ranks", "zero_padding"};
 
 /// Axes of the dense mesh and of the expert mesh, outermost first.
-inline const Axes kDenseOrder{"dp_outer", "dp_shard"};
+inline constexpr const char* kStages = "pp";
+inline const Axes kDenseOrder{kStages, "dp_outer", "dp_shard"};
 inline const Axes kDealtOrder{"expt_dp_outer", "expt_dp", "ep"};
 
 /// Elements of a group.
@@ -137,12 +158,16 @@ struct Kept {
 std::map<std::string, Kept> kept_states(const Json& config, const std::string& optimizer);
 
 struct PlanView {
-  const Json& json;
+  const Json& json;       ///< of one class
+  Int classes = 1;        ///< of the job
+  bool rotates = false;   ///< repetitions of a segment differ
+  Int stage = 0;          ///< which of the classes, along kStages
   PerAxis mesh{};         ///< ranks of each axis that has several
   Axes order{};           ///< of the axes of both grids, outermost first
-  PerAxis dense{};        ///< ranks of each axis
+  PerAxis dense{};        ///< ranks of each axis on which ranks have other tokens
   PerAxis expert_grid{};  ///< the same for the expert mesh of the same ranks; often empty
   std::map<std::string, std::map<Int, Index>> ids{};  ///< positions by list and id
+  std::map<std::string, std::vector<Turns>> turns{};  ///< by list, of each that the plan names
   std::vector<Operand> buffers{};                     ///< all bytes of each
   std::deque<Op> ops{};
   std::vector<Plan> plans{};
@@ -153,10 +178,19 @@ struct PlanView {
     const auto found = mesh.find(axis);
     return found == mesh.end() ? 1 : found->second;
   }
+  /// Whether a buffer of the class has elements of a group.
+  [[nodiscard]] bool holds(Index group) const {
+    return std::ranges::any_of(homes, [&](const Home& home) {
+      return std::ranges::any_of(home.groups, [&](const auto& of) { return of.first == group; });
+    });
+  }
   /// The position in a list of what an object's field names.
   [[nodiscard]] Index at(const char* list, const Json& object, const char* key) const {
     return ids.at(list).at(object.at(key));
   }
+  /// The same, of the instance that works on a microbatch.
+  [[nodiscard]] Index instance_at(const char* list, const Json& object, const char* key,
+                                  Int microbatch) const;
   /// The operand of a copy whose memory the host fills or reads, at a port; or null.
   [[nodiscard]] const Operand* port_of(const Op& copy) const {
     if (copy.does == "d2d") return nullptr;
@@ -179,6 +213,15 @@ std::vector<T*> cut_out(std::map<Int, T>& values, Int begin, Int end) {
   return found;
 }
 
+/// A document for each class of ranks, as a plan of this class alone has it (read_plan.cpp).
+std::deque<Json> documents_of(const Json& document);
+/// Reads such a document, of a job of that number of classes. Further instances of buffers and
+/// events are added to the document, which must outlive the view.
+PlanView read_plan(Json& document, Int classes);
+/// Reads an op that works on that microbatch of its step, counted from 0.
+const Op* read_op(PlanView& view, const Json& json, Int microbatch);
+/// Reads the plans, with the runs of their ops (read_runs.cpp).
+void read_runs(PlanView& view);
 /// Reads groups and homes, and checks them against the sizes of buffers (places.cpp).
 void read_places(PlanView& view);
 /// Parts that the first `kind` cuts of a group make.
@@ -197,8 +240,18 @@ void check_unit(const PlanView& view, const Op& op);
 /// are kept.
 void check_gradient_memory(const PlanView& view, const Op& op);
 
+/// Whether an op sends to another class, or receives from it.
+inline bool is_transfer(const Op& op) { return op.does == "send" || op.does == "recv"; }
+/// Where messages go: a communicator, then the stages that send and receive.
+using Route = std::tuple<Index, Int, Int>;
+/// The route of a transfer, which must be to another stage (meetings.cpp).
+Route route_of(const PlanView& view, const Op& transfer);
+
 /// Each takes plans of the view, and refuses or adds what it looked at to the figures.
 void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures);
-void check_values(const PlanView& view, CheckedPlan& figures);
+/// The views are those of all classes, in the order of the document.
+void check_values(const std::deque<PlanView>& views, CheckedPlan& figures);
+/// Refuses a job whose classes do not reach the end of plan `p` together.
+void check_meetings(const std::deque<PlanView>& views, Index p);
 
 }  // namespace mfsdp::checker

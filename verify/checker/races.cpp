@@ -47,8 +47,9 @@ class Races {
           if (std::exchange(cell->owner, whole.buffer) != kNone)
             refuse("buffer {}: shares bytes with a persistent one", whole.buffer);
     for (const Instance& instance : plan_) issue(instance);
-    for (const auto& [op, bound] : bound_)
-      if (bound != stated_in(*op)) refuse("{}: states a record that it never gets", op->place());
+    for (const auto& [json, wait] : waits_)
+      if (bound_[json] != stated_in(*wait))
+        refuse("{}: states a record that it never gets", wait->place());
     if (next_clock_ != clocks_.size())
       refuse("clocks: entry {} belongs to no instance", next_clock_);
     figures_.instances += number_;
@@ -76,9 +77,9 @@ class Races {
 
   void issue(const Instance& instance) {
     const Op& op = *instance.op;
-    auto& runs = runs_[instance.segment];
-    if (runs.empty() || runs.back() != instance.pass) runs.push_back(instance.pass);
-    steps_[instance.segment] = instance.step;
+    auto& runs = runs_[instance.list];
+    if (runs.empty() || runs.back() != instance.run) runs.push_back(instance.run);
+    steps_[instance.list] = instance.step;
     const bool groups = op.kind == "group_begin" || op.kind == "group_end";
     if (open_groups_ > 0 &&
         (group_stream_ != op.stream || (op.kind != "collective" && !groups) ||
@@ -90,7 +91,7 @@ class Races {
       begin(op.kind == "wait" ? op.stream : host_, op, record(op));
     } else if (op.kind == "record") {
       record(op) = begin(op.stream, op);
-      recorded_[view_.at("events", *op.body, "event")] = &instance;
+      recorded_[op.event] = &instance;
     } else if (op.kind == "collective") {
       Moment& latest = collectives_[view_.at("communicators", *op.body, "communicator")];
       touch(begin(op.stream, op, latest, open_groups_ > 0), op, op.operands);
@@ -112,9 +113,9 @@ class Races {
     }
   }
 
-  /// A record, and how many runs of its segment lie between it and a wait. 0 is the run that
+  /// A record, and how many runs of its list of ops lie between it and a wait. 0 is the run that
   /// contains the wait, or the last one of this step. 1 is the last one of the step before, where
-  /// this step has not come to that segment.
+  /// this step has not come to that list.
   using Binding = std::pair<Int, Int>;
   static std::set<Binding> stated_in(const Op& wait) {
     std::set<Binding> stated;
@@ -122,38 +123,39 @@ class Races {
       stated.emplace(entry.at("record"), entry.at("distance"));
     return stated;
   }
-  /// The number of runs of a segment after its last one, as a wait's distance counts them.
-  [[nodiscard]] Int behind(Int segment, const Instance& wait) const {
-    const auto last = steps_.find(segment);
+  /// The number of runs of a list after its last one, as a wait's distance counts them.
+  [[nodiscard]] Int behind(Int list, const Instance& wait) const {
+    const auto last = steps_.find(list);
     return last != steps_.end() && last->second == wait.step ? 0 : 1;
   }
   void bind(const Instance& wait) {
     const std::set<Binding> stated = stated_in(*wait.op);
-    auto& bound = bound_[wait.op];
-    const auto record = recorded_.find(view_.at("events", *wait.op->body, "event"));
+    auto& bound = bound_[wait.op->json];
+    waits_.emplace(wait.op->json, wait.op);
+    const auto record = recorded_.find(wait.op->event);
     if (record != recorded_.end()) {
       const Instance& by = *record->second;
-      const auto& runs = runs_.at(by.segment);
-      const Int later = runs.end() - std::ranges::upper_bound(runs, by.pass);
-      const Binding so{by.op->id, later + behind(by.segment, wait)};
+      const auto& runs = runs_.at(by.list);
+      const Int later = runs.end() - std::ranges::upper_bound(runs, by.run);
+      const Binding so{by.op->id, later + behind(by.list, wait)};
       if (!stated.contains(so))
         refuse("{}: gets record {} at distance {}, which its bindings do not state",
                wait.op->place(), so.first, so.second);
       bound.insert(so);
     } else if (std::ranges::none_of(stated, [&](const Binding& of) {
-                 const Int segment = segment_of(of.first);
-                 return of.second >= std::ssize(runs_[segment]) + behind(segment, wait);
+                 const Int list = list_of(of.first);
+                 return of.second >= std::ssize(runs_[list]) + behind(list, wait);
                })) {
       refuse("{}: waits for an event that nothing has recorded", wait.op->place());
     }
   }
-  [[nodiscard]] Int segment_of(Int record) const {
+  [[nodiscard]] Int list_of(Int record) const {
     const auto found = std::ranges::find(plan_, record, [](const Instance& i) { return i.op->id; });
     if (found == plan_.end()) refuse("bindings: there is no op {}", record);
-    return found->segment;
+    return found->list;
   }
 
-  Moment& record(const Op& op) { return records_[view_.at("events", *op.body, "event")]; }
+  Moment& record(const Op& op) { return records_[op.event]; }
 
   /// Before it issues a copy of a port, the host waits until the last run of that op has ended, which the
   /// next record on its stream shows. Then the host fills the copy's source or reads its
@@ -163,9 +165,11 @@ class Races {
     const Instance* tells = std::find_if(&copy, end, [&](const Instance& other) {
       return other.op->kind == "record" && other.op->stream == copy.op->stream;
     });
-    if (tells == end || tells->pass != copy.pass)
-      refuse("{}: no event is recorded after it, so that the host cannot know its end",
-             copy.op->place());
+    if (tells == end || tells->run != copy.run ||
+        view_.turns.at("events").at(view_.at("events", *tells->op->body, "event")).count > 1)
+      refuse(
+          "{}: no event of one instance is recorded after it, so that the host cannot know its end",
+          copy.op->place());
     Operand memory = *view_.port_of(*copy.op);
     memory.writes = copy.op->does == "h2d";
     touch(begin(host_, *copy.op, record(*tells->op)), *copy.op, {memory});
@@ -209,9 +213,10 @@ class Races {
   std::vector<Moment> chains_{};  ///< their latest instances; the host's is last
   std::map<Index, Moment> records_{}, collectives_{};  ///< the latest, by event or communicator
   std::map<Index, const Instance*> recorded_{};        ///< likewise
-  std::map<Int, std::vector<Int>> runs_{};             ///< by segment: its passes so far
-  std::map<Int, Int> steps_{};                         ///< by segment: the last one's step
-  std::map<const Op*, std::set<Binding>> bound_{};     ///< by wait
+  std::map<Int, std::vector<Int>> runs_{};             ///< by list of ops: its runs so far
+  std::map<Int, Int> steps_{};                         ///< by list: the last one's step
+  std::map<const Json*, const Op*> waits_{};           ///< one variant of each
+  std::map<const Json*, std::set<Binding>> bound_{};   ///< by wait
   std::vector<std::map<Int, Owned>> pools_{};          ///< by the cells' first bytes
   Int number_ = 0;                                     ///< of instances, the host's work included
   std::size_t next_clock_ = 0;

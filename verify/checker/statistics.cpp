@@ -25,14 +25,14 @@ Int neighbours_on(const PlanView& view, const Axes& order, const Names& axes) {
 }  // namespace
 
 void Statistics::gather(const Op& op, const Operand& from, const Operand& to) {
-  Gathered made{.bytes = times(from.elements, size_of(from.dtype)),
-                .cells = state_.values.look(from)};
+  StatisticTables::Gathered made{.bytes = times(from.elements, size_of(from.dtype)),
+                                 .cells = state_.values.look(from)};
   // Members are counted as ranks are, whatever order a communicator has its axes in.
   const Names over = state_.view.communicator_of(op).at("axes");
   for (const std::string& axis : state_.view.order)
     if (over.contains(axis)) made.axes.push_back(axis);
-  gathered_.push_back(std::move(made));
-  state_.values.make(op, to, {"gathered", std::ssize(gathered_) - 1, state_.step});
+  tables_.gathered.push_back(std::move(made));
+  state_.values.make(op, to, {"gathered", std::ssize(tables_.gathered) - 1, state_.step});
 }
 
 void Statistics::take_partial(const Op& op) {
@@ -45,8 +45,8 @@ void Statistics::take_partial(const Op& op) {
       output.dtype != partial_dtype())
     refuse("{}: does not read a shard of a group's gradient", op.place());
   state_.ledger.follow(op, {});
-  partials_.push_back({spot.group, spot.kind});
-  state_.values.make(op, output, {"norm_partial", std::ssize(partials_) - 1, state_.step});
+  tables_.partials.push_back({spot.group, spot.kind});
+  state_.values.make(op, output, {"norm_partial", std::ssize(tables_.partials) - 1, state_.step});
 }
 
 std::string Statistics::partial_dtype() const {
@@ -59,7 +59,8 @@ Statistics::Members Statistics::members_of(const Op& op, const Operand& operand)
   if (cells.empty()) refuse("{}: operand '{}' is not a followed value", op.place(), operand.role);
   const Cell& first = cells.front().second;
   if (first.value.name != "gathered") return {{}, cells, bytes};
-  const Gathered& gathered = gathered_.at(static_cast<std::size_t>(first.value.owner));
+  const StatisticTables::Gathered& gathered =
+      tables_.gathered.at(static_cast<std::size_t>(first.value.owner));
   Members made{.axes = {}, .cells = gathered.cells, .bytes = gathered.bytes};
   Int ranks = 1;
   for (auto axis = gathered.axes.rbegin();
@@ -87,7 +88,7 @@ void Statistics::finish_norm(const Op& op) {
     if (cell.value.name != "norm_partial" || cell.value.pass != state_.step || cell.base != at ||
         at != std::ssize(seen) * size)
       refuse("{}: byte {} of a rank's values is not a partial norm of this step", op.place(), at);
-    const auto& [group, kind] = partials_.at(static_cast<std::size_t>(cell.value.owner));
+    const auto& [group, kind] = tables_.partials.at(static_cast<std::size_t>(cell.value.owner));
     const Axes& cut = state_.view.groups[group].cut;
     Names apart(cut.begin(), cut.begin() + kind);
     bool right = apart == members.axes;
@@ -140,7 +141,7 @@ void Statistics::finish_loss(const Op& op) {
       members.bytes != 2 * size_of(state_.model.statistic))
     refuse("{}: does not have the loss of each rank once", op.place());
   std::map<Int, Int> rows;  // by microbatch: the end of the rows without a gap
-  for (const auto& [pass, row, end] : sums_.at(static_cast<std::size_t>(cell.value.owner)))
+  for (const auto& [pass, row, end] : tables_.sums.at(static_cast<std::size_t>(cell.value.owner)))
     if (std::exchange(rows[pass], end) != row)
       refuse("{}: row {} of a microbatch is not summed once", op.place(), row);
   for (const Int pass : state_.ledger.passes())
@@ -151,16 +152,16 @@ void Statistics::finish_loss(const Op& op) {
 }
 
 void Statistics::add_loss(const Op& op, const Operand& operand, const Work& work) {
-  Sums sums;
+  StatisticTables::Sums sums;
   if (op.attribute("beta") != 0) {
     const Value before = state_.values.whole(op, operand);
     if (before.name != "loss_sums")
       refuse("{}: adds to a value that is not a loss sum", op.place());
-    sums = sums_.at(static_cast<std::size_t>(before.owner));
+    sums = tables_.sums.at(static_cast<std::size_t>(before.owner));
   }
   sums.push_back({work.pass, work.row, work.row + work.rows});
-  sums_.push_back(std::move(sums));
-  state_.values.make(op, operand, {"loss_sums", std::ssize(sums_) - 1, state_.step});
+  tables_.sums.push_back(std::move(sums));
+  state_.values.make(op, operand, {"loss_sums", std::ssize(tables_.sums) - 1, state_.step});
 }
 
 }  // namespace mfsdp::checker

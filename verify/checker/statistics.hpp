@@ -7,9 +7,28 @@
 
 namespace mfsdp::checker {
 
+/// The parts of norms, losses and gathers, in all classes. Values name entries of these tables.
+struct StatisticTables {
+  /// The parts that an all-gather took from each rank, by the axes on which they differ.
+  struct Gathered {
+    Axes axes{};
+    Int bytes = 0;
+    std::vector<std::pair<Int, Cell>> cells{};
+  };
+  struct Partial {
+    Index group;
+    Int kind;
+  };
+  using Sums = std::vector<std::array<Int, 3>>;  ///< microbatch, first row, end of the rows
+
+  std::vector<Gathered> gathered{};
+  std::vector<Partial> partials{};
+  std::vector<Sums> sums{};
+};
+
 class Statistics {
  public:
-  explicit Statistics(StepState& state) : state_(state) {}
+  Statistics(StepState& state, StatisticTables& tables) : state_(state), tables_(tables) {}
 
   /// Gathers the values of all ranks side by side.
   void gather(const Op& op, const Operand& from, const Operand& to);
@@ -25,12 +44,6 @@ class Statistics {
   [[nodiscard]] const Value& scale() const { return scale_; }
 
  private:
-  /// The parts that an all-gather took from each rank, by the axes on which they differ.
-  struct Gathered {
-    Axes axes{};
-    Int bytes = 0;
-    std::vector<std::pair<Int, Cell>> cells{};
-  };
   /// The parts of ranks, gathered or of one rank alone, with the axes on which they differ.
   /// Neighbours of a communicator differ on its last axes.
   struct Members {
@@ -38,21 +51,14 @@ class Statistics {
     std::vector<std::pair<Int, Cell>> cells{};
     Int bytes = 0;
   };
-  struct Partial {
-    Index group;
-    Int kind;
-  };
-  using Sums = std::vector<std::array<Int, 3>>;  ///< microbatch, first row, end of the rows
 
   Members members_of(const Op& op, const Operand& operand);
   [[nodiscard]] std::string partial_dtype() const;
   void keep_scale(const Op& op);
 
   StepState& state_;
+  StatisticTables& tables_;
   Value scale_{"loss_scale", -1, -1};
-  std::vector<Gathered> gathered_{};
-  std::vector<Partial> partials_{};
-  std::vector<Sums> sums_{};
 };
 
 }  // namespace mfsdp::checker

@@ -103,7 +103,7 @@ void Weights::update(const Op& op) {
 
 void Weights::end_step() const {
   for (std::size_t g = 0; g < updates_.size(); ++g)
-    if (updates_[g] - before_[g] != (view_.groups[g].trains ? 1 : 0))
+    if (updates_[g] - before_[g] != (view_.groups[g].trains && view_.holds(g) ? 1 : 0))
       refuse("group {}: is updated {} times in a step", g, updates_[g] - before_[g]);
   before_ = updates_;
 }

@@ -17,7 +17,7 @@ class Weights {
   void gather(const Op& op);
   /// The operands of the group's optimizer, all of one slice.
   void update(const Op& op);
-  /// After a step that trains: each group that does was updated once.
+  /// After a step that trains: each group of this class that does was updated once.
   void end_step() const;
 
  private:

@@ -15,6 +15,8 @@ constexpr std::array kInert{
     InertField{"communicators[].purpose", "a label"},
     InertField{"events[].name", "a label"},
     InertField{"pools[].name", "a label"},
+    InertField{"*.passes[].name", "a label"},
+    InertField{"streams[]{*}.role", "a label where streams are not found by it: order is proved"},
     InertField{"units[]*.name", "a label"},
     InertField{"classes[]*.role", "a label of the ranks that run the plan"},
     InertField{"*.kernel{*.flops", "not stated (0), or what the attributes come to"},
@@ -45,13 +47,24 @@ constexpr std::array kInert{
     InertField{"groups[].parameters[]{*}", "parameters lie at their offsets: their order is free"},
     InertField{"streams[]{*}", "streams are found by their roles: their order is free"},
     InertField{"*.segments[].ops[]{*}", "ops are free to change places where nothing orders them"},
+    InertField{"*.passes[].ops[]{*}", "ops are free to change places where nothing orders them"},
+    InertField{"*.passes[]", "found by id: the order is free"},
+    InertField{"classes[]{*}", "found by their places: the order is free"},
+    InertField{"*.lag", "of what has one instance: instances and microbatches are proved"},
+    InertField{"*.lag_step", "as a lag: instances and microbatches are proved"},
     InertField{"*.bindings[]", "a record that is named twice is waited for once"},
     InertField{"*.collective{*}.communicator", "of the same ranks; their order is proved"},
     InertField{"*.ops[]{copy}.stream", "of whichever stream: order and races are proved"},
+    InertField{"*.ops[]{collective}.stream", "of whichever stream: order and races are proved"},
+    InertField{"*.operands[]{padding}.offset", "padding is cleared in any order"},
     InertField{"*.operands[]{d_normed}.access", "its additional output is not read, or proved"},
+    InertField{"*.operands[]{d_product}.access", "its additional output is not read, or proved"},
     InertField{"*.copy{*}.*put{*}.shape[]", "a copy moves elements: their number is checked"},
     InertField{"*.collective{all_to_all}.*put{*}.shape[]",
                "the number of elements of each rank's block is checked"},
+    InertField{"*.collective{recv}.output{*}.shape*", "the number of elements is checked"},
+    InertField{"*.collective{send}.input{*}.shape*", "the number of elements is checked"},
+    InertField{"*.collective{recv}.peer.step", "parts of the norm are free to change places"},
     InertField{"*.kernel{cast}.operands[]{*}.shape[]",
                "a cast goes element by element: their number is checked"},
     InertField{"buffers[]", "found by id: the order is free"},
@@ -75,6 +88,9 @@ constexpr std::array kInert{
     InertField{"config.model.max_seq_len", "a limit of seq_len"},
     InertField{"config.logits_chunk", "how the head was cut: the proofs see the cuts"},
     InertField{"config.recompute{*}.full_blocks", "how the order was made: the proofs see it"},
+    InertField{"config.recompute{*}.kind", "how the order was made: the proofs see it"},
+    InertField{"config.layout", "how groups were laid out: the proofs see the layouts"},
+    InertField{"config.strategy", "of ranks that share no parameters: placements are proved"},
     InertField{"config.frozen[]", "a set of parts of names: twice, or in any order"},
     InertField{"config.no_decay[]", "a set of parts of names: twice, or in any order"},
     InertField{"buffers[].size", "as large as what its operands reach at least"},
@@ -85,6 +101,7 @@ constexpr std::array kInert{
     InertField{"*.ops[]{acquire}.body", "buffers begin in any order: lifetimes are proved"},
     InertField{"*.ops[]{release}.body.release", "buffers end in any order: lifetimes are proved"},
     InertField{"*.ops[]{record}.body", "of whichever event: what waits get is proved"},
+    InertField{"*.ops[]{wait}.body", "for whichever event: order and races are proved"},
     InertField{"*.ops[]{wait}.body.wait", "for whichever event: order and races are proved"},
     InertField{"*.ops[]{wait}.stream", "of whichever stream: order and races are proved"},
     InertField{"*.kernel{*}.operands", "ops are free to change places where nothing orders them"},
@@ -123,6 +140,10 @@ bool matches(std::string_view pattern, std::string_view text) {
 std::span<const InertField> inert_fields() { return kInert; }
 
 const InertField* find_inert(std::string_view field) {
+  // Each class of a job has lists of its own.
+  if (const std::size_t end = field.find("}.");
+      field.starts_with("classes[]{") && end < field.size())
+    if (const InertField* of_class = find_inert(field.substr(end + 2))) return of_class;
   const auto* const found = std::ranges::find_if(
       kInert, [&](const InertField& inert) { return matches(inert.field, field); });
   return found == kInert.end() ? nullptr : &*found;

@@ -53,28 +53,31 @@ std::string difference(const Results& right, const Results& got) {
                                    : text;
 }
 
-/// Whether the checker accepts a certificate that is forged for a program.
-bool is_forged(const Program& program, const Program& right, bool ids_resolve) {
-  const std::string plan = to_canonical_json(program);
-  return (ids_resolve && check_certificate(plan, unproved_certificate(program))) ||
-         check_certificate(plan, forged_certificate(program, right));
+/// Whether the checker accepts a certificate that is forged for a job.
+bool is_forged(const Job& job, const Job& right, bool ids_resolve) {
+  const std::string plan = to_canonical_json(job);
+  const auto accepts = [&](const Result<std::string>& certificate) {
+    return certificate && check_certificate(plan, *certificate);
+  };
+  return (ids_resolve && accepts(unproved_certificate(job))) ||
+         accepts(forged_certificate(job, right));
 }
 
-/// Judges a certificate forged for a program that the proofs refuse. If the checker accepts it, a
-/// run decides.
-Forgery forgery_of(const FieldVerdict& verdict, const Program& program, const RightResults& right,
+/// Judges a certificate forged for a job that the proofs refuse. If the checker accepts it, a run
+/// decides.
+Forgery forgery_of(const FieldVerdict& verdict, const Job& job, const RightResults& right,
                    const Machines& machines, const Tell& tell) {
   tell("check\n");
-  if (!is_forged(program, right.program, verdict.rules.front() >= "MF006")) return Forgery::refused;
+  if (!is_forged(job, right.job, verdict.rules.front() >= "MF006")) return Forgery::refused;
   for (const auto& [run, expected] :
        {std::pair(&machines.once, &right.once), std::pair(&machines.shaken, &right.shaken)}) {
-    const auto results = (*run)(program);
+    const auto results = (*run)(job);
     if (!results || !difference(*expected, *results).empty()) return Forgery::accepted;
   }
   return Forgery::same;
 }
 
-FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& right,
+FieldVerdict run_altered(FieldVerdict verdict, const Job& job, const RightResults& right,
                          const Machines& machines, const Tell& tell) {
   tell("run\n");
   const auto ends = [&](FieldFate fate, std::string why) {
@@ -83,11 +86,9 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
     return verdict;
   };
   const InertField* inert = find_inert(verdict.mutant.field);
-  const auto program = only_program(std::move(job));
-  if (!program) return ends(FieldFate::not_run, program.error().message());
   for (const auto& [run, expected] :
        {std::pair(&machines.once, &right.once), std::pair(&machines.shaken, &right.shaken)}) {
-    const auto results = (*run)(*program);
+    const auto results = (*run)(job);
     if (!results)  // another model may be one that no run of this machine, or no export, can be of
       return ends(inert != nullptr && inert->is_input ? FieldFate::other_model : FieldFate::not_run,
                   results.error().message());
@@ -96,8 +97,7 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
     if (inert != nullptr && inert->is_input)
       return ends(FieldFate::other_model, std::string(inert->reason));
     tell("check\n");
-    verdict.forgery =
-        is_forged(*program, right.program, true) ? Forgery::accepted : Forgery::refused;
+    verdict.forgery = is_forged(job, right.job, true) ? Forgery::accepted : Forgery::refused;
     return ends(FieldFate::differs, std::move(differs));
   }
   if (inert == nullptr)
@@ -149,18 +149,16 @@ std::vector<const FieldMutant*> drawn(const std::vector<FieldMutant>& list,
   return some;
 }
 
-Result<RightResults> right_results(const Program& program, const Machines& machines) {
-  Job job;
-  job.programs.push_back(program);
+Result<RightResults> right_results(const Job& job, const Machines& machines) {
   MFSDP_LET(rules, error_rules(job));
   if (!rules.empty())
     return fail("plan", fmt::format("expected one without errors, got {}", rules.front()));
-  MFSDP_LET(once, machines.once(program));
-  MFSDP_LET(shaken, machines.shaken(program));
-  MFSDP_LET(again, machines.shaken(program));
+  MFSDP_LET(once, machines.once(job));
+  MFSDP_LET(shaken, machines.shaken(job));
+  MFSDP_LET(again, machines.shaken(job));
   if (const std::string differs = difference(shaken, again); !differs.empty())
     return fail("plan", fmt::format("its own results differ from run to run: {}", differs));
-  return RightResults{.once = std::move(once), .shaken = std::move(shaken), .program = program};
+  return RightResults{.once = std::move(once), .shaken = std::move(shaken), .job = job};
 }
 
 }  // namespace
@@ -187,16 +185,15 @@ FieldVerdict judge_altered(const std::string& text, const FieldMutant& mutant,
   verdict.fate = FieldFate::found;
   verdict.rules = std::move(*rules);
   if (!verdict.rules.empty()) {
-    const auto program = only_program(std::move(*job));
-    if (program) verdict.forgery = forgery_of(verdict, *program, right, machines, tell);
+    verdict.forgery = forgery_of(verdict, *job, right, machines, tell);
     return verdict;
   }
-  return run_altered(std::move(verdict), std::move(*job), right, machines, tell);
+  return run_altered(std::move(verdict), *job, right, machines, tell);
 }
 
 namespace {
 
-/// Changes of `plan`, the text of the program that is right.
+/// Changes of `plan`, the text of the job that is right.
 Result<FieldMutationReport> judge_all(const RightResults& right, const FieldJson& plan,
                                       const FieldMutants& all,
                                       const FieldMutationSettings& settings) {
@@ -216,7 +213,7 @@ Result<FieldMutationReport> judge_all(const RightResults& right, const FieldJson
         return !settings.progress || settings.progress(++done, mutants.size());
       }));
   FieldMutationReport report;
-  report.plan_hash = plan_hash(right.program);
+  report.plan_hash = plan_hash(right.job);
   report.fields = all.fields;
   report.mutants = std::ssize(all.list);
   for (auto& verdict : verdicts) {
@@ -232,16 +229,15 @@ Result<FieldMutationReport> judge_all(const RightResults& right, const FieldJson
 
 }  // namespace
 
-Result<FieldMutationReport> mutate_fields(const Program& program,
-                                          const FieldMutationSettings& settings) {
-  MFSDP_LET(right, right_results(program, settings.machines));
-  const FieldJson plan = FieldJson::parse(to_canonical_json(program));
+Result<FieldMutationReport> mutate_fields(const Job& job, const FieldMutationSettings& settings) {
+  MFSDP_LET(right, right_results(job, settings.machines));
+  const FieldJson plan = FieldJson::parse(to_canonical_json(job));
   return judge_all(right, plan, field_mutants(plan, settings.per_field, settings.seed), settings);
 }
 
 Result<FieldMutationReport> mutate_pairs(const Program& program,
                                          const FieldMutationSettings& settings) {
-  MFSDP_LET(right, right_results(program, settings.machines));
+  MFSDP_LET(right, right_results(Job{.programs = {program}}, settings.machines));
   FieldMutants all{.list = pair_mutants(program, settings.per_field, settings.seed)};
   std::set<std::string> patterns;
   for (const FieldMutant& mutant : all.list) patterns.insert(mutant.field);

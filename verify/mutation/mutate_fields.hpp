@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/plan/plan.hpp"
+#include "core/plan/job.hpp"
 #include "verify/mutation/field_mutants.hpp"
 
 namespace mfsdp {
@@ -63,13 +63,13 @@ struct FieldVerdict {
   }
 };
 
-/// All results of a program's runs, 64 bits each, by names for messages.
+/// All results of a job's runs, 64 bits each, by names for messages.
 using Results = std::map<std::string, std::uint64_t>;
 
-/// Functions that run a program. Errors: the machine refuses the program, or the run fails.
+/// Functions that run a job. Errors: the machine refuses the job, or the run fails.
 struct Machines {
-  std::function<Result<Results>(const Program&)> once;    ///< quick; shows most differences
-  std::function<Result<Results>(const Program&)> shaken;  ///< thorough
+  std::function<Result<Results>(const Job&)> once;    ///< quick; shows most differences
+  std::function<Result<Results>(const Job&)> shaken;  ///< thorough
 };
 
 struct FieldMutationSettings {
@@ -103,7 +103,7 @@ struct FieldMutationReport {
 struct RightResults {
   Results once;
   Results shaken;
-  Program program{};
+  Job job{};
 };
 [[nodiscard]] FieldVerdict judge_altered(const std::string& text, const FieldMutant& mutant,
                                          const RightResults& right, const Machines& machines,
@@ -111,11 +111,11 @@ struct RightResults {
 
 /// Judges the changes of all fields, each in a separate process. Call it only while the program has
 /// one thread. Errors: the unchanged plan has findings or does not run.
-[[nodiscard]] Result<FieldMutationReport> mutate_fields(const Program& program,
+[[nodiscard]] Result<FieldMutationReport> mutate_fields(const Job& job,
                                                         const FieldMutationSettings& settings);
 
-/// The same for pairs of edits (edit_pairs.hpp), by pattern. If a pair leaves a correct plan, no
-/// bit differs.
+/// The same for pairs of edits (edit_pairs.hpp) of a plan of one class, by pattern. If a pair leaves
+/// a correct plan, no bit differs.
 [[nodiscard]] Result<FieldMutationReport> mutate_pairs(const Program& program,
                                                        const FieldMutationSettings& settings);
 

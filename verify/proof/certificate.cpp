@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <utility>
 
-#include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
+#include "verify/proof/job.hpp"
+#include "verify/proof/order/unfolded_program.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"
-#include "verify/proof/prove.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -56,30 +59,45 @@ std::string collectives_of(const UnrolledPlan& unrolled) {
   return hash_of(issued);
 }
 
-}  // namespace
-
-Result<std::string> certificate_of(const Program& program) {
-  if (is_pipelined(program))
-    return fail("plan", "certificates do not cover plans with several microbatches in flight");
-  MFSDP_LET(proof, prove(program));
-  for (const Finding& finding : proof.findings)
-    if (is_error(finding.rule)) return fail(finding.rule, finding.message);
-  return unproved_certificate(program);
-}
-
-std::string unproved_certificate(const Program& program) {
-  return forged_certificate(program, program);
-}
-
-std::string forged_certificate(const Program& program, const Program& other) {
-  const ProgramIndex index(other);
+/// The statements about one class. `all`: with all repetitions of segments.
+Result<Json> plans_of(const Program& written, bool all) {
+  std::optional<UnfoldedProgram> unfolded;
+  if (all) MFSDP_SET(unfolded, unfolded_program(written, Repetitions::all));
+  const Program& program = unfolded ? unfolded->program : written;
+  const ProgramIndex index(program);
   Json plans = Json::array();
-  for (const Plan& plan : other.plans) {
-    FindingList ignored(0);  // prove() reports them
-    const UnrolledPlan unrolled = unroll(other, index, plan, {}, ignored);
+  for (std::size_t p = 0; p < program.plans.size(); ++p) {
+    FindingList ignored(0);  // prove_job() reports them
+    const std::span<const SegmentRun> runs =
+        unfolded ? std::span<const SegmentRun>(unfolded->runs[p]) : std::span<const SegmentRun>();
+    const UnrolledPlan unrolled = unroll(program, index, program.plans[p], {}, ignored, runs);
     plans.push_back({{"clocks", clocks_of(unrolled)}, {"collectives", collectives_of(unrolled)}});
   }
-  const Json claims{{"plan", plan_hash(program)}, {"plans", std::move(plans)}};
+  return plans;
+}
+
+}  // namespace
+
+Result<std::string> certificate_of(const Job& job) {
+  MFSDP_LET(proof, prove_job(job));
+  for (const Finding& finding : proof.findings)
+    if (is_error(finding.rule)) return fail(finding.rule, finding.message);
+  return unproved_certificate(job);
+}
+
+Result<std::string> unproved_certificate(const Job& job) { return forged_certificate(job, job); }
+
+Result<std::string> forged_certificate(const Job& job, const Job& other) {
+  Json claims{{"plan", plan_hash(job)}};
+  if (other.programs.size() == 1) {
+    MFSDP_SET(claims["plans"], plans_of(other.programs[0], has_rotation(other.programs[0])));
+  } else {
+    claims["classes"] = Json::array();
+    for (const Program& program : other.programs) {
+      MFSDP_LET(plans, plans_of(program, true));
+      claims["classes"].push_back({{"plans", std::move(plans)}});
+    }
+  }
   return Json{{"schema", kCertificateSchema}, {"checksum", hash_of(claims)}, {"claims", claims}}
       .dump();
 }

@@ -1,7 +1,10 @@
 #include "verify/proof/job.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/plan/instances.hpp"
@@ -10,6 +13,7 @@
 #include "verify/proof/memory/symmetric_memory.hpp"
 #include "verify/proof/order/unfolded_program.hpp"
 #include "verify/proof/ranks/rank_sequences.hpp"
+#include "verify/proof/shared_groups.hpp"
 #include "verify/proof/values/host_ports.hpp"
 #include "verify/proof/values/values.hpp"
 
@@ -58,6 +62,19 @@ FollowedPlan followed_plan(const ProvedClass& of, std::string_view name,
           .followed = followed_ops(program, program.plans[p], of.layouts, of.tables[p])};
 }
 
+/// Calls run(i) for each i below `count`: on two threads, unless `alone` or no other thread starts.
+template <class Run>
+void run_each(std::size_t count, bool alone, const Run& run) {
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) run(i);
+  };
+  const std::launch deferred = std::launch::deferred;
+  std::future<void> other = std::async(alone ? deferred : std::launch::async | deferred, work);
+  work();
+  other.get();
+}
+
 /// Adds a class's findings, which name its role.
 void add_of_class(const std::string& role, std::vector<Finding> found,
                   std::vector<Finding>& findings) {
@@ -90,21 +107,34 @@ void run_together(std::vector<Run>& runs, const PeerClasses& peers,
 
 class JobCheck {
  public:
-  JobCheck(const Job& job, const ProofSettings& settings)
+  JobCheck(const Job& job, const ProofSettings& settings, bool is_small)
       : settings_(settings),
+        is_small_(is_small),
         mesh_(job.programs[0].config.mesh),
         class_of_(class_of_ranks(job)),
         peers_(mesh_, class_of_) {}
 
-  Result<void> add_class(const Program& program) {
-    MFSDP_LET(unfolded, unfolded_program(program, Repetitions::all));
-    classes_.push_back(std::make_unique<ProvedClass>(role_of(program), std::move(unfolded)));
+  Result<void> add_classes(const Job& job) {
+    classes_.resize(job.programs.size());
+    std::vector<Result<void>> errors(classes_.size());
+    run_each(classes_.size(), is_small_, [&](std::size_t c) {
+      const Program& program = job.programs[c];
+      auto unfolded = unfolded_program(program, Repetitions::all);
+      if (unfolded)
+        classes_[c] = std::make_unique<ProvedClass>(role_of(program), *std::move(unfolded));
+      else
+        errors[c] = tl::unexpected<Error>(std::move(unfolded.error()));
+    });
+    for (Result<void>& error : errors) MFSDP_TRY(error);
     return {};
   }
 
   void check(std::string_view name, bool sound, std::vector<Finding>& findings) {
+    std::vector<std::optional<FollowedPlan>> made(classes_.size());
+    run_each(classes_.size(), is_small_,
+             [&](std::size_t c) { made[c].emplace(followed_plan(*classes_[c], name, settings_)); });
     std::vector<FollowedPlan> plans;
-    for (const auto& of : classes_) plans.push_back(followed_plan(*of, name, settings_));
+    for (std::optional<FollowedPlan>& plan : made) plans.push_back(*std::move(plan));
     FindingList between(settings_.most_findings);
     std::vector<const UnrolledPlan*> unrolled;
     for (const FollowedPlan& plan : plans) unrolled.push_back(&plan.unrolled);
@@ -127,8 +157,12 @@ class JobCheck {
     }
     MessageQueues<SentValues> sent_values;
     MessageQueues<SentScaling> sent_scaling;
-    run_together(values, peers_, sent_values);
-    run_together(scales, peers_, sent_scaling);
+    run_each(2, is_small_, [&](std::size_t which) {
+      if (which == 0)
+        run_together(values, peers_, sent_values);
+      else
+        run_together(scales, peers_, sent_scaling);
+    });
     for (std::size_t c = 0; c < plans.size(); ++c) {
       if (sound) add(*plans[c].of, of_values[c].take(), findings);
       add(*plans[c].of, of_scaling[c].take(), findings);
@@ -142,11 +176,20 @@ class JobCheck {
   }
 
   ProofSettings settings_;
+  bool is_small_;
   Mesh mesh_;
   std::vector<std::uint32_t> class_of_;
   PeerClasses peers_;
   std::vector<std::unique_ptr<ProvedClass>> classes_;
 };
+
+/// Whether it is not worth a thread.
+bool is_small(const Job& job, const ProofSettings& settings) {
+  std::int64_t ops = 0;
+  for (const Program& program : job.programs)
+    for (const Plan& plan : program.plans) ops += count_ops(plan);
+  return static_cast<std::size_t>(ops) <= settings.ops_for_two_threads;
+}
 
 bool sends(const Program& program) {
   return std::ranges::any_of(program.plans, [](const Plan& plan) {
@@ -170,10 +213,15 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
   ProofSettings of_class = settings;
   of_class.expand_ranks = false;
   MFSDP_TRY(check_world(job.programs[0].config.mesh));
+  const bool small = is_small(job, settings);
   bool resolves = true;
   bool sound = true;  // what races or lives wrongly is followed by no contents
-  for (const Program& program : job.programs) {
-    MFSDP_LET(part, prove_part(program, of_class));
+  std::vector<std::optional<Result<Proof>>> parts(job.programs.size());
+  run_each(parts.size(), small,
+           [&](std::size_t c) { parts[c].emplace(prove_part(job.programs[c], of_class)); });
+  for (std::size_t c = 0; c < parts.size(); ++c) {
+    const Program& program = job.programs[c];
+    MFSDP_LET(part, *std::move(parts[c]));
     resolves = resolves && !part.only_structure;
     for (const Finding& finding : part.findings) {
       const bool of_order = finding.rule.starts_with("MF00") || finding.rule.starts_with("MF10");
@@ -183,8 +231,8 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
     proof.classes.push_back(std::move(part));
   }
   if (resolves) {
-    JobCheck check(job, of_class);
-    for (const Program& program : job.programs) MFSDP_TRY(check.add_class(program));
+    JobCheck check(job, of_class, small);
+    MFSDP_TRY(check.add_classes(job));
     for (const Plan& plan : job.programs[0].plans) check.check(plan.name, sound, proof.findings);
     FindingList of_all(settings.most_findings);
     const std::vector<std::uint32_t> class_of = class_of_ranks(job);
@@ -193,6 +241,7 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
       check_symmetric_classes(program, ProgramIndex(program), class_of, of_all);
       classes.push_back(&program);
     }
+    check_shared_groups(job, of_all);
     check_trains_model(classes, of_all);
     std::ranges::move(of_all.take(), std::back_inserter(proof.findings));
   }

@@ -31,12 +31,26 @@ namespace mfsdp {
 [[nodiscard]] std::map<std::string, std::string, std::less<>> environment_of(
     const VerifyOptions& options);
 
-/// Judges a plan in which several classes of ranks run together.
-/// Writes the job to --plan-out if given, proves it and prints the findings. Every rank is checked,
-/// with or without --expand. Certificates and mutants need plans of one class: else the error names
+/// Judges a plan in which several classes of ranks run together, or several microbatches are in
+/// flight, as judge_plan() does. Writes the job to --plan-out if given. Every rank is checked, with
+/// or without --expand. --mutate and --mutate-pairs need plans without these: else the error names
 /// the flag.
 [[nodiscard]] Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options,
-                                         const Session& session);
+                                         const Session& session, const Machines& machines);
+
+// Parts of these.
+
+/// Writes the certificate of a job that was proved.
+[[nodiscard]] Result<void> write_certificate(const std::string& path, const Job& job);
+/// --check: has the checker judge the plan's text and the certificate.
+[[nodiscard]] Result<ExitCode> check_plan(const Job& job, const VerifyOptions& options,
+                                          const Session& session);
+/// --mutate
+[[nodiscard]] Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& options,
+                                           const Session& session);
+/// --mutate-fields, and --mutate-pairs, which needs a job of one program.
+[[nodiscard]] Result<ExitCode> mutate_plan_fields(const Job& job, const VerifyOptions& options,
+                                                  const Session& session, const Machines& machines);
 
 // Records of collectives from ranks of other trainers.
 

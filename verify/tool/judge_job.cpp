@@ -61,21 +61,23 @@ Result<void> check_flags(const VerifyOptions& options) {
   const auto refuse = [](const char* flag) {
     return fail(flag, "supports only plans with one class of ranks and one microbatch in flight");
   };
-  if (options.certificate) return refuse("--certificate");
-  if (options.check) return refuse("--check");
   if (options.mutate) return refuse("--mutate");
-  if (options.mutate_fields) return refuse("--mutate-fields");
   if (options.mutate_pairs) return refuse("--mutate-pairs");
   return {};
 }
 
 }  // namespace
 
-Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const Session& session) {
+Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const Session& session,
+                           const Machines& machines) {
   MFSDP_TRY(check_flags(options));
   if (options.common.plan_out)
     MFSDP_TRY(write_file_atomically(*options.common.plan_out, to_canonical_json(job) + "\n"));
+  if (options.check) return check_plan(job, options, session);
+  if (options.mutate_fields) return mutate_plan_fields(job, options, session, machines);
   MFSDP_LET(proof, prove_job(job));
+  const bool right = !has_errors(proof.findings);
+  if (options.certificate && right) MFSDP_TRY(write_certificate(*options.certificate, job));
   std::vector<Finding> findings = proof.findings;
   for (Finding& finding :
        traces::check_configuration(job.programs[0].config, environment_of(options)))
@@ -85,8 +87,11 @@ Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const S
     std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
     session.out << wrap_text(job_text(job, proof) + "\n", session.style);
   }
-  return print_findings(findings, options.output, *options.common.plan, session,
-                        figures_of(job, proof));
+  const ExitCode code = print_findings(findings, options.output, *options.common.plan, session,
+                                       figures_of(job, proof));
+  if (options.certificate && !right)
+    session.err << session.tool << ": no certificate: the plan is wrong\n";
+  return code;
 }
 
 }  // namespace mfsdp

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/instances.hpp"
+#include "core/plan/work.hpp"
 #include "core/schedule/exact_sums.hpp"
 #include "tests/gpu_backend/train/training.hpp"
 #include "tests/support/pipeline.hpp"
@@ -37,6 +38,7 @@ test::Twist with_all_reports(std::optional<std::uint64_t> chaos = std::nullopt) 
 
 /// The model of a pipeline on one rank, as the planner makes it.
 Program on_one_rank(PlanConfig config) {
+  config.microbatches *= data_ranks(config.mesh);
   config.mesh = {};
   return build_program(config, {}).value();
 }
@@ -94,6 +96,10 @@ TEST(JobsOfStages, TwoStagesTrainAsOneRank) { expect_to_train_as_one_rank(test::
 
 TEST(JobsOfStages, TwoStagesTrainAsOneRankWithExactSums) {
   expect_to_train_as_one_rank(with_exact_sums(test::pipeline()));
+}
+
+TEST(JobsOfStages, TwoRanksOfEachStageTrainAsOneRankWithExactSums) {
+  expect_to_train_as_one_rank(with_exact_sums(test::pipeline("1f1b_2x4_dp2.json")));
 }
 
 TEST(JobsOfStages, FourStagesTrainAsOneRankWithExactSums) {

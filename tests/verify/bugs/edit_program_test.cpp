@@ -6,9 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/plan/instances.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
+#include "tests/support/pipeline.hpp"
 #include "verify/bugs/plan_names.hpp"
 
 namespace mfsdp::bugs {
@@ -158,6 +160,37 @@ TEST(EditProgram, EditsThatDoNotFitAreErrors) {
   e.add(EditKind::drop, wait);
   EXPECT_THAT(edit_program(e.program, e.edits, "row.json").error().message(),
               HasSubstr("an earlier edit has dropped op"));
+}
+
+// ---- jobs ---------------------------------------------------------------------------------------
+
+/// Waits are bound anew, so that bindings of all shipped pipelines are those that their plans state.
+TEST(EditJob, WithoutEditsIsTheJob) {
+  for (const char* file :
+       {"1f1b_2x4.json", "1f1b_4x8.json", "interleaved_2x2x4.json", "zero_bubble_2x4.json"}) {
+    const Job job = test::pipeline(file);
+    EXPECT_EQ(plan_hash(edit_job(job, {}, "row.json").value()), plan_hash(job)) << file;
+  }
+}
+
+TEST(EditJob, EditsAreOfOneClassOrAll) {
+  const Job job = test::pipeline();
+  const std::string name = "backward: kernel layers.0.down.wgrad (compute)";
+  const PlanNames names(job.programs[0]);
+  Edit edit{.kind = EditKind::drop,
+            .where = "row.json: broken.edits[0]",
+            .subject = {.kind = "op", .id = names.id_of("op", name).value(), .name = name}};
+  const auto error_of = [&] {
+    const auto edited = edit_job(job, {&edit, 1}, "row.json");
+    return edited ? "no error" : edited.error().message();
+  };
+  EXPECT_THAT(error_of(), HasSubstr("row.json: broken.edits[0]: op "));  // the other has none
+  edit.role = "stage_2";
+  EXPECT_EQ(error_of(), "row.json: broken.edits[0]: there is no class of ranks \"stage_2\"");
+  edit.role = "stage_0";
+  const Job edited = edit_job(job, {&edit, 1}, "row.json").value();
+  EXPECT_EQ(count_ops(edited.programs[0].plans[0]), count_ops(job.programs[0].plans[0]) - 1);
+  EXPECT_EQ(plan_hash(edited.programs[1]), plan_hash(job.programs[1]));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ std::optional<Subject> subject_of(const Program& program) {
   const bool races = search.find_race(200'000).has_value();
   if (search.gave_up) return std::nullopt;
   return Subject{.plan = to_canonical_json(program),
-                 .certificate = Json::parse(unproved_certificate(program)),
+                 .certificate = Json::parse(unproved_certificate(program).value()),
                  .races = races};
 }
 

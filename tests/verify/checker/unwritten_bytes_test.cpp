@@ -142,7 +142,7 @@ std::string passes(const Program& program) {
   if (proof && std::ranges::none_of(proof->findings,
                                     [](const Finding& finding) { return is_error(finding.rule); }))
     who += "the proof ";
-  if (check_certificate(to_canonical_json(program), unproved_certificate(program)))
+  if (check_certificate(to_canonical_json(program), unproved_certificate(program).value()))
     who += "the checker ";
   return who;
 }

@@ -54,7 +54,7 @@ TEST(EditPairs, AreAFunctionOfPlanAndSeed) {
 /// A machine for which all plans are equal: what the proofs do not find counts as right.
 TEST(EditPairs, MostAreFoundAndNoneIsCertified) {
   FieldMutationSettings settings;
-  const auto run = [](const Program&) -> Result<Results> { return Results{{"loss", 1}}; };
+  const auto run = [](const Job&) -> Result<Results> { return Results{{"loss", 1}}; };
   settings.machines = {.once = run, .shaken = run};
   settings.per_field = 1;
   if (test::kOneCase) settings.most = 10;

@@ -76,6 +76,9 @@ TEST(InertFields, AreFoundByPattern) {
   EXPECT_NE(find_inert("plans[].segments[].ops[]{wait}.name"), nullptr);
   EXPECT_EQ(find_inert("plans[].segments[].ops[]{wait}.names"), nullptr);
   EXPECT_EQ(find_inert("groups[].parameters[]{norm}.name"), nullptr);
+  // Classes have lists of their own.
+  EXPECT_EQ(find_inert("classes[]{stage_0}.buffers[].name"), find_inert("buffers[].name"));
+  EXPECT_EQ(find_inert("classes[]{stage_0}.buffers[].names"), nullptr);
   for (const InertField& inert : inert_fields()) EXPECT_FALSE(inert.reason.empty()) << inert.field;
 }
 

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 Program one_block() { return test::built(test::small_config(2, 1)); }
 
 Machines always(const Results& results) {
-  const auto run = [results](const Program&) -> Result<Results> { return results; };
+  const auto run = [results](const Job&) -> Result<Results> { return results; };
   return {.once = run, .shaken = run};
 }
 
@@ -66,7 +66,7 @@ TEST_F(JudgeAltered, ButNotIfABitDiffers) {
 }
 
 TEST_F(JudgeAltered, NorIfItDoesNotRun) {
-  const auto refuses = [](const Program&) -> Result<Results> { return fail("machine", "stuck"); };
+  const auto refuses = [](const Job&) -> Result<Results> { return fail("machine", "stuck"); };
   const FieldVerdict verdict = judge(label_, {.once = refuses, .shaken = refuses});
   EXPECT_EQ(verdict.fate, FieldFate::not_run);
   EXPECT_EQ(verdict.why, "machine: stuck");
@@ -80,11 +80,11 @@ TEST(MutateFields, JudgesADrawOfAllAndOutlivesCrashes) {
   settings.seed = 3;
   const Program program = one_block();
   const pid_t self = ::getpid();
-  settings.machines.once = [self](const Program&) -> Result<Results> {
+  settings.machines.once = [self](const Job&) -> Result<Results> {
     if (::getpid() != self) std::raise(SIGKILL);
     return Results{{"loss", 1}};
   };
-  const auto report = mutate_fields(program, settings);
+  const auto report = mutate_fields(Job{.programs = {program}}, settings);
   ASSERT_TRUE(report) << report.error().message();
   EXPECT_EQ(report->judged(), 60);
   EXPECT_GT(report->mutants, report->fields);
@@ -106,7 +106,7 @@ TEST(MutateFields, APlanThatIsWrongItselfIsRefused) {
   program.plans[0].segments[0].ops.clear();
   FieldMutationSettings settings;
   settings.machines = always({});
-  EXPECT_FALSE(mutate_fields(program, settings));
+  EXPECT_FALSE(mutate_fields(Job{.programs = {program}}, settings));
 }
 
 }  // namespace

@@ -7,16 +7,21 @@
 
 #include <algorithm>
 #include <functional>
-#include <stdexcept>
 
-#include "core/plan/instances.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/pipeline.hpp"
+#include "tests/support/pipeline_edits.hpp"
 
 namespace mfsdp {
 namespace {
 
+using test::buffer;
+using test::drop;
+using test::find_op;
+using test::ops;
+using test::segment;
+using test::transfer;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -50,43 +55,6 @@ std::string message_after(const std::string& rule, const std::function<void(Job&
     for (const Finding& finding : proof->findings)
       if (finding.rule == rule) return finding.message;
   return "";
-}
-
-Segment& segment(Job& job, std::size_t stage, const std::string& name) {
-  for (Segment& found : job.programs[stage].plans[0].segments)
-    if (found.name == name) return found;
-  throw std::logic_error("no segment " + name);
-}
-
-/// The ops of a pass, or of a segment's own.
-std::vector<Op>& ops(Job& job, std::size_t stage, const std::string& name) {
-  Plan& plan = job.programs[stage].plans[0];
-  for (std::size_t list = count_op_lists(plan); list-- > 0;)
-    if (list_name(plan, list) == name) return op_list(plan, list);
-  throw std::logic_error("no ops of " + name);
-}
-
-/// The op with that name, and a kind where several have it.
-std::vector<Op>::iterator find_op(std::vector<Op>& in, const std::string& name,
-                                  std::optional<OpKind> kind = {}) {
-  const auto found = std::ranges::find_if(
-      in, [&](const Op& op) { return op.name == name && (!kind || op.kind() == *kind); });
-  if (found == in.end()) throw std::logic_error("no op " + name);
-  return found;
-}
-
-Collective& transfer(Job& job, std::size_t stage, const std::string& in, const std::string& name) {
-  return std::get<Collective>(find_op(ops(job, stage, in), name)->body);
-}
-
-void drop(Job& job, std::size_t stage, const std::string& in, const std::string& name,
-          std::optional<OpKind> kind = {}) {
-  std::vector<Op>& from = ops(job, stage, in);
-  from.erase(find_op(from, name, kind));
-}
-
-Buffer& buffer(Job& job, std::size_t stage, const std::string& name) {
-  return *std::ranges::find(job.programs[stage].buffers, name, &Buffer::name);
 }
 
 TEST(Pipeline, IsProved) {

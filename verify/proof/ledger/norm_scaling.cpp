@@ -50,7 +50,9 @@ std::int64_t shards_of_groups(const State& s) {
 /// of the next has each value once too, but in another order.
 bool begins_at_replica(const Sums& input, const Kernel& kernel) {
   const Operand& read = *operand_of(kernel, "input");
-  const std::int64_t begin = input.begin.value_or(input.made_by.begin()->first);
+  std::int64_t begin = input.made_by.empty() ? read.offset : input.made_by.begin()->first;
+  if (!input.received.empty()) begin = std::min(begin, input.received.begin()->first);
+  if (input.begin) begin = *input.begin;
   return (read.offset - begin) % read.span_bytes() == 0;
 }
 
@@ -131,15 +133,13 @@ std::optional<std::string> fault_of_groups(const State& s, const Sums& input) {
 /// Whether the input is one value of each group of each rank; else what is wrong.
 std::optional<std::string> fault_of_values(const State& s, const Sums& input,
                                            const Kernel& kernel) {
-  // Partial norms of other pipeline stages are received.
-  const bool is_pipeline = s.config.mesh.size(Axis::pp) > 1;
+  // Partial norms of other pipeline stages are received: no rank is gathered from there.
   const std::int64_t ranks = s.config.mesh.world_size() / s.config.mesh.size(Axis::pp);
   if (input.ranks != ranks)
     return fmt::format("computes the norm from {} ranks; expected {}", input.ranks, ranks);
   if (kernel.attribute("groups") != input.values())
     return fmt::format("has attribute 'groups' {}, but each rank has {} partial norms",
                        kernel.attribute("groups"), input.values());
-  if (is_pipeline) return std::nullopt;
   const Operand& read = *operand_of(kernel, "input");
   if (const std::int64_t all = checked_mul(input.values(), shards_of_groups(s));
       read.elements() != all)

@@ -172,9 +172,10 @@ struct Rotation {
 /// Unfolds one plan.
 class PlanUnfolder {
  public:
-  PlanUnfolder(const Plan& plan, const Extents& extents, const Rotation& rotation,
+  /// `has_live`: segments state what is live at their ends.
+  PlanUnfolder(const Plan& plan, const Extents& extents, const Rotation& rotation, bool has_live,
                UnfoldedProgram& out)
-      : plan_(plan), extents_(extents), rotation_(rotation), out_(out) {
+      : plan_(plan), extents_(extents), rotation_(rotation), has_live_(has_live), out_(out) {
     for (std::size_t list = 0; list < count_op_lists(plan); ++list)
       periods_.push_back(period_of(op_list(plan, list)));
     made_.name = plan.name;
@@ -198,13 +199,14 @@ class PlanUnfolder {
         Segment unfolded;
         unfolded.name = segment.name;
         unfolded.microbatches = segment.microbatches;
-        unfolded.live_in = changes && run > 0 ? all_live() : live(segment.live_in);
+        if (has_live_) unfolded.live_in = changes && run > 0 ? all_live() : live(segment.live_in);
         for (const ListCall& call : calls) {
           const std::int64_t lag = call.lag_in(runs.back().repetition);
           MFSDP_LET(pass, variant_of(call.list, begun - lag));
           unfolded.calls.push_back({.pass = pass, .lag = lag});
         }
-        unfolded.live_out = changes && run + 1 < kept ? all_live() : live(segment.live_out);
+        if (has_live_)
+          unfolded.live_out = changes && run + 1 < kept ? all_live() : live(segment.live_out);
         made_.segments.push_back(std::move(unfolded));
       }
     }
@@ -255,7 +257,8 @@ class PlanUnfolder {
           lives.push_back({.buffer = release->buffer});
       }
     }
-    for (const Life& life : lives_[id.value]) {
+    for (std::size_t i = 0; has_live_ && i < lives_[id.value].size(); ++i) {
+      const Life& life = lives_[id.value][i];
       std::set<BufferId>& alive = live_[first_of(life.buffer)];
       if (life.begins)
         alive.insert(life.buffer);
@@ -299,6 +302,7 @@ class PlanUnfolder {
   const Plan& plan_;
   const Extents& extents_;
   const Rotation& rotation_;
+  bool has_live_;
   UnfoldedProgram& out_;
   Plan made_;
   std::vector<std::int64_t> periods_;  ///< by list of ops: microbatches after which it repeats
@@ -368,7 +372,9 @@ Result<UnfoldedProgram> unfolded_program(const Program& program, Repetitions rep
   const Rotation rotation{.buffers = unfold_buffers(program, out),
                           .events = unfold_events(program, out)};
   for (std::size_t p = 0; p < extents.size(); ++p) {
-    MFSDP_LET(unfolded, PlanUnfolder(program.plans[p], extents[p], rotation, out).unfold());
+    MFSDP_LET(unfolded, PlanUnfolder(program.plans[p], extents[p], rotation,
+                                     repetitions != Repetitions::all, out)
+                            .unfold());
     out.program.plans.push_back(std::move(unfolded));
   }
   return out;

@@ -34,7 +34,9 @@ namespace mfsdp {
 
 enum class Repetitions {
   enough,  ///< for what is proved of one rank
-  all      ///< for what ranks of several classes do together, whose segments differ
+  /// For what ranks of several classes do together, whose segments differ. Segments do not state
+  /// what is live at their ends.
+  all
 };
 
 struct UnfoldedProgram {
