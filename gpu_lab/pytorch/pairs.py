@@ -37,7 +37,7 @@ def pytorch_words(run: Run, model: pathlib.Path, attention: str) -> list[str]:
 
 
 def facts_of(path: pathlib.Path) -> Json | None:
-    """What PyTorch printed; None where it did not end well."""
+    """The facts that PyTorch printed; None if it did not end well."""
     try:
         facts: Json = json.loads(path.read_text().splitlines()[-1])
     except (OSError, ValueError, IndexError):

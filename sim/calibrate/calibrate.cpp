@@ -97,12 +97,14 @@ void leave_out(CalibrationState& state, fs::path& file, std::vector<Row>& rows,
   std::erase_if(state.gpu.sources, [&](const auto& source) { return source.first == key; });
 }
 
-/// The base's table of mfsdp-exec's own kernels has no scale of its own; it uses that of the
-/// measured table.
-void keep_warpgroups_if_scaled_alike(CalibrationState& state) {
+/// The base's tables of mfsdp-exec's own kernels and of masks have no scale of their own; they use
+/// that of the measured table.
+void keep_others_if_scaled_alike(CalibrationState& state) {
   if (state.gpu.attention_scale == state.base.attention_scale) return;
   leave_out(state, state.gpu.tables.attention_warpgroups, state.tables.attention_warpgroups,
             "tables.attention_warpgroups");
+  leave_out(state, state.gpu.tables.attention_masked, state.tables.attention_masked,
+            "tables.attention_masked");
 }
 
 Result<void> add_attention(CalibrationState& state) {
@@ -121,7 +123,7 @@ Result<void> add_attention(CalibrationState& state) {
   note_value(state, "compute.attention_scale", state.gpu.attention_scale,
              state.base.attention_scale, source);
   set_source(state.gpu, "tables.attention", source);
-  keep_warpgroups_if_scaled_alike(state);
+  keep_others_if_scaled_alike(state);
   state.result.files.push_back({state.beside("_attention.csv"), attention_csv(rows)});
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out})
     for (const bool backward : {false, true})
@@ -185,6 +187,8 @@ void take_over_sources(CalibrationState& state) {
       set_source(state.gpu, key, "taken over from " + state.base.name);
   if (!state.gpu.tables.attention_warpgroups.empty())
     set_source(state.gpu, "tables.attention_warpgroups", "taken over from " + state.base.name);
+  if (!state.gpu.tables.attention_masked.empty())
+    set_source(state.gpu, "tables.attention_masked", "taken over from " + state.base.name);
   if (!state.gpu.tables.grouped_warpgroups.empty())
     set_source(state.gpu, "tables.grouped_warpgroups", "taken over from " + state.base.name);
 }
@@ -252,6 +256,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
       .gemm = taken_over(base.tables.gemm, request.gpus_dir),
       .attention = taken_over(base.tables.attention, request.gpus_dir),
       .attention_warpgroups = taken_over(base.tables.attention_warpgroups, request.gpus_dir),
+      .attention_masked = taken_over(base.tables.attention_masked, request.gpus_dir),
       .collective = taken_over(base.tables.collective, request.gpus_dir),
       .network = taken_over(base.tables.network, request.gpus_dir),
       .grouped_warpgroups = taken_over(base.tables.grouped_warpgroups, request.gpus_dir)};

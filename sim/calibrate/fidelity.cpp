@@ -58,11 +58,15 @@ void add_attention(Rows& rows, const CostTables& tables, const Gpu& gpu) {
       add(rows, "attention", direction,
           attention_errors(tables.attention, gpu, backward, evaluation), evaluation,
           "gpus/tables/h200_attention_bf16.csv");
-      if (tables.attention_warpgroups.empty()) continue;
-      add(rows, "attention", direction + ", by our own kernels",
-          attention_errors(tables.attention_warpgroups, gpu, backward, evaluation,
-                           kWarpgroupAttention),
-          evaluation, "gpus/tables/h200_attention_warpgroups.csv");
+      if (!tables.attention_warpgroups.empty())
+        add(rows, "attention", direction + ", by our own kernels",
+            attention_errors(tables.attention_warpgroups, gpu, backward, evaluation,
+                             kWarpgroupAttention),
+            evaluation, "gpus/tables/h200_attention_warpgroups.csv");
+      if (!tables.attention_masked.empty())
+        add(rows, "attention", direction + ", with a mask",
+            attention_errors(tables.attention_masked, gpu, backward, evaluation, kMaskedAttention),
+            evaluation, "gpus/tables/h200_attention_masked.csv");
     }
 }
 

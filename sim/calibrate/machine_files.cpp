@@ -123,6 +123,8 @@ std::string gpu_toml(const Gpu& gpu) {
   toml.add("attention", gpu.tables.attention.string());
   if (!gpu.tables.attention_warpgroups.empty())
     toml.add("attention_warpgroups", gpu.tables.attention_warpgroups.string());
+  if (!gpu.tables.attention_masked.empty())
+    toml.add("attention_masked", gpu.tables.attention_masked.string());
   if (!gpu.tables.grouped_warpgroups.empty())
     toml.add("grouped_warpgroups", gpu.tables.grouped_warpgroups.string());
   toml.add("collective", gpu.tables.collective.string());

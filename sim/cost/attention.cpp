@@ -46,6 +46,8 @@ ShapeTable table_of(std::span<const AttentionRow> rows, const AttentionLosses& l
 
 }  // namespace
 
+bool has_mask(const Kernel& attention) { return attention.attribute("mask") != 0; }
+
 bool masks_documents(const Kernel& attention) {
   return std::ranges::find(attention.operands, "positions", &Operand::role) !=
          attention.operands.end();

@@ -55,6 +55,18 @@ inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000},
                                                      .documents{1, 1},
                                                      .cap{{{1.57, 1.15}, {1.19, 1.03}}}};
 
+/// All pairs of tokens are computed: no edge. The fixed part is that of converting the mask and of
+/// launches, fitted to the table of PyTorch's kernel to ten microseconds.
+inline constexpr AttentionLosses kMaskedAttention{.fixed_ns{60'000, 150'000},
+                                                  .edge{0, 0},
+                                                  .window_edge{0, 0},
+                                                  .documents{1, 1},
+                                                  .cap{{{1, 1}, {1, 1}}}};
+
+/// Whether its mask is a tensor: all pairs of tokens are computed. Such kernels have twice the batch of
+/// a causal one, and so its FLOPs.
+[[nodiscard]] bool has_mask(const Kernel& attention);
+
 /// Whether a query sees only its own document.
 [[nodiscard]] bool masks_documents(const Kernel& attention);
 

@@ -62,6 +62,11 @@ std::optional<AttentionCost> warpgroups_of(const CostTables& tables, const Gpu& 
   return AttentionCost(tables.attention_warpgroups, gpu, kWarpgroupAttention);
 }
 
+std::optional<AttentionCost> masked_of(const CostTables& tables, const Gpu& gpu) {
+  if (tables.attention_masked.empty()) return std::nullopt;
+  return AttentionCost(tables.attention_masked, gpu, kMaskedAttention);
+}
+
 Kernel with_rows(Kernel kernel, std::int64_t rows) {
   for (Attribute& attribute : kernel.attributes)
     if (attribute.name == "balanced_rows") attribute.value = {.num = rows, .den = 1};
@@ -90,6 +95,7 @@ CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
       own_grouped_(own_grouped_of(tables, gemm_, cluster.gpu)),
       attention_(tables.attention, cluster.gpu),
       warpgroups_(warpgroups_of(tables, cluster.gpu)),
+      masked_(masked_of(tables, cluster.gpu)),
       collectives_(tables.collective, cluster),
       network_(tables.network, collectives_, cluster) {}
 
@@ -178,9 +184,16 @@ std::int64_t CostModel::even_head_dim(const Kernel& kernel) {
                                                        : (keys + values) / 2;
 }
 
+const AttentionCost& CostModel::cost_of_attention(const Kernel& kernel) const {
+  if (masked_ && has_mask(kernel)) return *masked_;
+  return warpgroups_ && warpgroups_take(kernel) ? *warpgroups_ : attention_;
+}
+
 double CostModel::attention_ns(const Kernel& kernel) const {
-  const bool own = warpgroups_ && warpgroups_take(kernel);
-  const AttentionShape shape{.batch = kernel.attribute("batch"),
+  const AttentionCost& cost = cost_of_attention(kernel);
+  const bool own = warpgroups_ && &cost == &*warpgroups_;
+  const bool masked = masked_ && &cost == &*masked_;
+  const AttentionShape shape{.batch = kernel.attribute("batch") / (masked ? 2 : 1),
                              .seq = kernel.attribute("seq"),
                              .heads = kernel.attribute("heads"),
                              .head_dim = even_head_dim(kernel),
@@ -192,7 +205,7 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .masks = !own && !kernel.operands.empty()};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
-  return (own ? *warpgroups_ : attention_).nanoseconds(shape);
+  return cost.nanoseconds(shape);
 }
 
 /// The GEMMs run consecutively, in 16 bits unless the matrix is wider; the kernels between them are

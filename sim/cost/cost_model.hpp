@@ -32,7 +32,7 @@
 namespace mfsdp {
 
 /// Changes whenever a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "15";
+inline constexpr std::string_view kCostModelVersion = "16";
 
 class CostModel {
  public:
@@ -113,6 +113,7 @@ class CostModel {
   [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;
+  [[nodiscard]] const AttentionCost& cost_of_attention(const Kernel& kernel) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
   void add_unmeasured_attention(const Kernel& kernel, std::set<std::string>& kinds) const;
   [[nodiscard]] static std::int64_t even_head_dim(const Kernel& kernel);
@@ -126,6 +127,7 @@ class CostModel {
   std::optional<GroupedCost> own_grouped_;  ///< by mfsdp-exec's own kernels
   AttentionCost attention_;
   std::optional<AttentionCost> warpgroups_;  ///< of the calls that mfsdp-exec's own kernels take
+  std::optional<AttentionCost> masked_;      ///< of PyTorch's calls with a mask
   CollectiveModel collectives_;
   NetworkRatios network_;
   ClassFactors mix_{{1, 1, 1, 1}};    ///< for GEMMs and attention that are limited

@@ -228,10 +228,12 @@ Result<CostTables> load_cost_tables(const TableFiles& files) {
                     .attention = std::move(attention),
                     .collective = std::move(collective),
                     .network = {}};
-  if (!files.attention_warpgroups.empty()) {
-    MFSDP_LET(own_text, read_file(files.attention_warpgroups, "a table", kMostTableBytes));
-    MFSDP_LET(own, parse_attention_table(own_text, files.attention_warpgroups.string()));
-    tables.attention_warpgroups = std::move(own);
+  for (const auto& [file, rows] :
+       {std::pair{&files.attention_warpgroups, &tables.attention_warpgroups},
+        {&files.attention_masked, &tables.attention_masked}}) {
+    if (file->empty()) continue;
+    MFSDP_LET(other_text, read_file(*file, "a table", kMostTableBytes));
+    MFSDP_SET(*rows, parse_attention_table(other_text, file->string()));
   }
   if (!files.network.empty()) {
     MFSDP_LET(network_text, read_file(files.network, "a table", kMostTableBytes));

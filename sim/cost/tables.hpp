@@ -72,6 +72,7 @@ struct CostTables {
   std::vector<CollectiveSample> network;  ///< between domains; empty: nothing was measured
   std::vector<GroupedRow> grouped{};      ///< empty: nothing was measured
   std::vector<AttentionRow> attention_warpgroups{};  ///< likewise
+  std::vector<AttentionRow> attention_masked{};      ///< likewise
   std::vector<GroupedRow> grouped_warpgroups{};      ///< likewise
 };
 

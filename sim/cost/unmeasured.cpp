@@ -33,7 +33,7 @@ void CostModel::add_unmeasured_attention(const Kernel& kernel, std::set<std::str
   const std::int64_t head_dim = even_head_dim(kernel);
   if (head_dim <= 0) return;
   const bool own = warpgroups_ && warpgroups_take(kernel);
-  const std::set<std::int64_t>& measured = (own ? *warpgroups_ : attention_).head_dims();
+  const std::set<std::int64_t>& measured = cost_of_attention(kernel).head_dims();
   if (!measured.contains(head_dim)) {
     const std::int64_t keys = kernel.attribute("head_dim");
     const std::int64_t values = kernel.attribute("value_dim", keys);

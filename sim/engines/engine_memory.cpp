@@ -65,8 +65,7 @@ class Host {
       const BufferId freed = freed_by(release->buffer);
       if (unmade_.erase(freed.value) > 0) return true;
       HostAllocation made = event(freed, true);
-      made.in_use =
-          std::ranges::binary_search(plan_.in_use, op.id.value, {}, &OpId::value);
+      made.in_use = std::ranges::binary_search(plan_.in_use, op.id.value, {}, &OpId::value);
       if (made.in_use) in_use_.push_back({.buffer = freed, .freed = issued_});
       return use_(made, &op);
     }

@@ -83,8 +83,7 @@ Tensor LlamaEnds::add_tied(Tensor head, Tensor embedding) {
   const std::int64_t bytes = step_.bytes_of(embedding);
   if (tied_stream_ != StreamRole::compute)
     step_.wait(tied_stream_, step_.record(StreamRole::compute));
-  const Tensor sum =
-      step_.allocate("tied_grad", bytes, Category::unsharded_grad, tied_stream_);
+  const Tensor sum = step_.allocate("tied_grad", bytes, Category::unsharded_grad, tied_stream_);
   step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes, tied_stream_);
   step_.free_after(head, tied_stream_);
   step_.free_after(embedding, tied_stream_);

@@ -332,6 +332,7 @@ void StepBuilder::attention(KernelKind kind, const AttentionKind& other) {
                                {"seq", config.seq_len}}};
   if (other.value_dim != 0) kernel.attributes.push_back({"value_dim", other.value_dim});
   if (other.window != 0) kernel.attributes.push_back({"window", other.window});
+  if (other.whole) kernel.attributes.push_back({"mask", 1});
   kernel.flops = spec_of(kind).flops(kernel);
   add("attention", StreamRole::compute, std::move(kernel));
 }

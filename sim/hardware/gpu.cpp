@@ -73,6 +73,7 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
   locate(gpu.tables.gemm, "h200_gemm_bf16.csv");
   locate(gpu.tables.attention, "h200_attention_bf16.csv");
   locate(gpu.tables.attention_warpgroups, "");
+  locate(gpu.tables.attention_masked, "");
   locate(gpu.tables.grouped_warpgroups, "");
   locate(gpu.tables.collective, "h200_nccl.csv");
   locate(gpu.tables.network, "");

@@ -36,6 +36,9 @@ struct TableFiles {
   /// Attention by mfsdp-exec's own kernels; empty if the GPU cannot run them, or if nothing was
   /// measured.
   std::filesystem::path attention_warpgroups{};
+  /// Attention by PyTorch's kernel for masks that are tensors, which computes all pairs of tokens;
+  /// empty if nothing was measured.
+  std::filesystem::path attention_masked{};
   std::filesystem::path collective;  ///< inside a domain
   std::filesystem::path network;     ///< between domains; empty: nothing was measured
   std::filesystem::path grouped{};   ///< GEMMs of experts; likewise

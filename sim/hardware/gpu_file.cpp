@@ -243,6 +243,7 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
   gpu.tables = TableFiles{.gemm = path("tables.gemm"),
                           .attention = path("tables.attention"),
                           .attention_warpgroups = fields.text_or("tables.attention_warpgroups", ""),
+                          .attention_masked = fields.text_or("tables.attention_masked", ""),
                           .collective = path("tables.collective"),
                           .network = fields.text_or("tables.network", ""),
                           .grouped_warpgroups = fields.text_or("tables.grouped_warpgroups", "")};

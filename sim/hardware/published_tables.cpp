@@ -43,6 +43,7 @@ Result<Gpu> with_published_tables(Gpu gpu) {
   if (!gpu.published->attention.empty()) {
     gpu.tables.attention = gpu.published->attention;
     gpu.tables.attention_warpgroups.clear();  // its scale is that of the published tables
+    gpu.tables.attention_masked.clear();
     gpu.attention_scale = gpu.published->scale;
     parts.emplace_back("attention");
   }
