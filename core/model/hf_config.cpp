@@ -160,8 +160,24 @@ Result<void> read_size(const Fields& fields, const char* name, std::int64_t most
   return fields.integer(name, most, value);
 }
 
+/// transformers takes a size of GPT-2 by its general name, too, so two values would be two models.
+Result<void> check_general_names(const Fields& fields, const HfNames& names) {
+  constexpr HfNames kGeneral{};
+  for (const auto& [own, general] : {std::pair{names.hidden, kGeneral.hidden},
+                                     {names.layers, kGeneral.layers},
+                                     {names.heads, kGeneral.heads}}) {
+    if (std::string_view(own) == general) continue;
+    const ParsedJson* first = fields.find(own);
+    const ParsedJson* second = fields.find(general);
+    if (first != nullptr && second != nullptr && *first != *second)
+      return fields.wrong(general, fmt::format("the value of {}, {}", own, first->dump()));
+  }
+  return {};
+}
+
 Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape& shape) {
   const HfNames& names = family.names;
+  MFSDP_TRY(check_general_names(fields, names));
   MFSDP_TRY(fields.required_integer(names.hidden, ShapeLimits::dim, shape.hidden));
   if (family.intermediate_times != 0) {
     shape.intermediate = checked_mul(family.intermediate_times, shape.hidden);

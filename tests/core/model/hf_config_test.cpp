@@ -106,6 +106,9 @@ TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
             "config.json: activation_function: expected \"gelu_new\", got \"relu\"");
   EXPECT_EQ(error_of(with("n_embd", "", text)),
             "config.json: n_embd: expected an integer from 1 to 2147483647, got nothing");
+  EXPECT_TRUE(parse_hf_config(with("num_hidden_layers", "12", text), "c"));
+  EXPECT_EQ(error_of(with("num_hidden_layers", "6", text)),
+            "config.json: num_hidden_layers: expected the value of n_layer, 12, got 6");
   EXPECT_EQ(error_of(with("scale_attn_weights", "false", text)),
             "config.json: scale_attn_weights: expected true (unscaled attention logits are not "
             "modelled), got false");
