@@ -450,7 +450,6 @@ void check_names(const std::deque<PlanView>& views) {
 }  // namespace
 
 void check_values(const std::deque<PlanView>& views, CheckedPlan& figures) {
-  check_groups(views);
   StatisticTables tables;
   Messages messages;
   std::deque<Steps> classes;
@@ -472,6 +471,7 @@ void check_values(const std::deque<PlanView>& views, CheckedPlan& figures) {
   for (const Steps& of : classes) of.check_ports(missing);
   if (!missing.empty()) refuse("plan: there is no buffer for port {}", *missing.begin());
   check_names(views);
+  check_groups(views);
 }
 
 }  // namespace mfsdp::checker
