@@ -90,9 +90,10 @@ class Steps {
   /// The host fills the port of the tokens once a microbatch, in each class that has it.
   void count_microbatches(Index p) const {
     const Json& plan = state_.view.json.at("plans")[p];
-    const bool has_tokens = std::ranges::any_of(state_.view.homes, [](const Home& home) {
-      return home.kind == "port" && home.name == "tokens";
-    });
+    const bool has_tokens =
+        state_.view.classes == 1 || std::ranges::any_of(state_.view.homes, [](const Home& home) {
+          return home.kind == "port" && home.name == "tokens";
+        });
     std::map<std::pair<Int, Int>, Int> copies;  // by segment and repetition
     for (const Instance& instance : state_.view.plans[p]) {
       const Operand* port =
@@ -450,7 +451,6 @@ void check_names(const std::deque<PlanView>& views) {
 }  // namespace
 
 void check_values(const std::deque<PlanView>& views, CheckedPlan& figures) {
-  check_groups(views);
   StatisticTables tables;
   Messages messages;
   std::deque<Steps> classes;
@@ -472,6 +472,7 @@ void check_values(const std::deque<PlanView>& views, CheckedPlan& figures) {
   for (const Steps& of : classes) of.check_ports(missing);
   if (!missing.empty()) refuse("plan: there is no buffer for port {}", *missing.begin());
   check_names(views);
+  check_groups(views);
 }
 
 }  // namespace mfsdp::checker

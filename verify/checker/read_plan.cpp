@@ -120,7 +120,9 @@ void read_mesh(PlanView& view) {
   const Json& mesh = view.json.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected one or two meshes, and at most 63 streams");
-  read_grid(view, mesh.at("dense"), view.dense, {std::string(kStages), "dp_outer", "dp_shard"});
+  Names dense{"dp_outer", "dp_shard"};
+  if (view.classes > 1) dense.insert(kStages);
+  read_grid(view, mesh.at("dense"), view.dense, dense);
   read_grid(view, mesh.value("experts", Json::array()), view.expert_grid,
             {"ep", "expt_dp", "expt_dp_outer"});
   for (const Json& communicator : view.json.at("communicators")) {
@@ -134,8 +136,8 @@ void read_mesh(PlanView& view) {
   if (!stand_in(kDenseOrder, mesh.at("dense")))
     refuse("plan: expected ranks of one shard group to be neighbours");
   // Stages have the same tokens: only their number is kept.
-  view.dense.erase(std::string(kStages));
-  const Int stages = view.ranks_on(std::string(kStages));
+  view.dense.erase(kStages);
+  const Int stages = view.ranks_on(kStages);
   // Neighbours on ep lie beside each other, whatever else the two grids are.
   if (!view.expert_grid.empty() &&
       (ranks_of(view.expert_grid) != ranks_of(view.dense) || !view.expert_grid.contains("ep") ||

@@ -64,6 +64,7 @@ constexpr std::array kInert{
                "the number of elements of each rank's block is checked"},
     InertField{"*.collective{recv}.output{*}.shape*", "the number of elements is checked"},
     InertField{"*.collective{send}.input{*}.shape*", "the number of elements is checked"},
+    InertField{"*.ops[]{collective}.body", "parts of the norm are free to change places"},
     InertField{"*.collective{recv}.peer.step", "parts of the norm are free to change places"},
     InertField{"*.kernel{cast}.operands[]{*}.shape[]",
                "a cast goes element by element: their number is checked"},
