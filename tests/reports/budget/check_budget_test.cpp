@@ -313,8 +313,13 @@ TEST(CheckBudget, ARunKeepsItsOwnBudgetAndNothingLarger) {
 TEST(CheckBudget, ClassesOfRanksHaveLimits) {
   PredictedRun job = sample_run();
   job.classes.resize(3);
-  job.classes[0] = {.role = "stage_0", .allocated = Bytes(70), .host = Bytes(7), .idle = Nanos(5)};
-  job.classes[1] = {.role = "stage_1", .allocated = Bytes(80), .host = Bytes(8), .idle = Nanos(0)};
+  for (std::size_t c = 0; c < 2; ++c) {
+    const auto stage = static_cast<std::int64_t>(c);
+    job.classes[c].role = fmt::format("stage_{}", c);
+    job.classes[c].allocated = Bytes(70 + stage);
+    job.classes[c].host = Bytes(7);
+    job.classes[c].idle = Nanos(5);
+  }
   job.classes[2].role = "no key of TOML";
   const RunResult run(job);
   const std::string text = budget_text(run);
