@@ -44,10 +44,10 @@ AttentionBackwardLayout packed(const Sizes& s, bool deterministic) {
           .deterministic = deterministic};
 }
 
-/// Llama-3-8B; queries that share keys and not; sequences and heads of odd sizes.
+/// Llama-3-8B; queries that share keys and not; sequences and heads of odd sizes; scenarios/pipeline.
 const std::vector<Sizes> kSizes{{1, 32, 8, 8192, 128}, {2, 32, 8, 4096, 128}, {2, 8, 2, 200, 64},
                                 {1, 8, 8, 256, 128},   {1, 28, 4, 1000, 128}, {3, 6, 3, 33, 40},
-                                {1, 4, 2, 31, 8},      {1, 4, 1, 129, 104}};
+                                {1, 4, 2, 31, 8},      {1, 4, 1, 129, 104},   {1, 2, 1, 8, 8}};
 
 class AttentionGraphs : public testing::Test {
  protected:

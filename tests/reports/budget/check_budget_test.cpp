@@ -313,19 +313,25 @@ TEST(CheckBudget, ARunKeepsItsOwnBudgetAndNothingLarger) {
 TEST(CheckBudget, ClassesOfRanksHaveLimits) {
   PredictedRun job = sample_run();
   job.classes.resize(3);
-  job.classes[0] = {.role = "stage_0", .allocated = Bytes(70), .host = Bytes(7), .idle = Nanos(5)};
-  job.classes[1] = {.role = "stage_1", .allocated = Bytes(80), .host = Bytes(8), .idle = Nanos(0)};
+  for (std::size_t c = 0; c < 2; ++c) {
+    const auto stage = static_cast<std::int64_t>(c);
+    job.classes[c].role = fmt::format("stage_{}", c);
+    job.classes[c].allocated = Bytes(70 + stage);
+    job.classes[c].host = Bytes(7);
+    job.classes[c].idle = Nanos(5);
+  }
   job.classes[2].role = "no key of TOML";
   const RunResult run(job);
   const std::string text = budget_text(run);
-  EXPECT_THAT(text, HasSubstr("\n[classes.stage_0]\nallocated_bytes = 70\nhost_bytes = 7\n"
-                              "idle_ns = 5\n\n[classes.stage_1]\n"));
+  EXPECT_THAT(text, testing::HasSubstr("\n[classes.stage_0]\nallocated_bytes = 70\nhost_bytes = 7\n"
+                                       "idle_ns = 5\n\n[classes.stage_1]\n"));
   EXPECT_EQ(check(budget_of(text), run).verdict(), Verdict::pass);
   job.classes[0].idle = Nanos(6);
   const BudgetReport slower = check(budget_of(text), RunResult(job));
   EXPECT_EQ(slower.count(Verdict::fail), 1U);
   ASSERT_EQ(failure_lines(slower).size(), 1U);
-  EXPECT_THAT(failure_lines(slower)[0], HasSubstr("Idle time of stage_0 6 ns, limit 5 ns: 1 ns"));
+  EXPECT_THAT(failure_lines(slower)[0],
+              testing::HasSubstr("Idle time of stage_0 6 ns, limit 5 ns: 1 ns"));
   job.classes.pop_back();
   job.classes.pop_back();
   EXPECT_EQ(check(budget_of(text), RunResult(job)).count(Verdict::not_comparable), 3U);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -406,13 +407,17 @@ Result<void> CpuRank::begin_transfer(Stream& stream, const Item& item) {
   return {};
 }
 
+/// Those of a group are one launch, which runs from the first begin to the last end.
 void CpuRank::end_transfers(Stream& stream) {
+  OpTiming timing;
+  timing.begin = Nanos(std::numeric_limits<std::int64_t>::max());
   for (const auto& [item, transfer] : stream.begun) {
     transfers_of(*item.op).await(transfer);
-    if (share_.run.failed()) continue;
-    OpTiming timing;
-    timing.begin = since_start(transfer.times.begin);
-    timing.end = since_start(transfer.times.end);
+    timing.begin = std::min(timing.begin, since_start(transfer.times.begin));
+    timing.end = std::max(timing.end, since_start(transfer.times.end));
+  }
+  for (const auto& [item, transfer] : stream.begun) {
+    if (share_.run.failed()) break;
     stream.ended = std::max(stream.ended, timing.end);
     if (item.timed) keep(stream.timings, item, timing);
   }
