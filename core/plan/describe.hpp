@@ -361,6 +361,7 @@ void fields(auto& io, Segment& v) {
 void fields(auto& io, Plan& v) {
   io("name", v.name);
   io.sparse("passes", v.passes);
+  io.sparse("role", v.stated_role);
   io("segments", v.segments);
 }
 

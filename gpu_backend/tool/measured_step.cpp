@@ -111,7 +111,8 @@ MeasuredStep slowest_step(std::span<const Program> programs,
   const std::vector<std::uint32_t> classes = class_of_ranks(programs);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const Program& program = programs[classes[rank]];
-    if (MeasuredStep step = measure_step(program, *program.find_plan(kTrainPlan), by_rank[rank]);
+    if (MeasuredStep step =
+            measure_step(program, *program.find_plan(PlanRole::train), by_rank[rank]);
         step.time.compute > slowest.time.compute || slowest.timeline.empty())
       slowest = std::move(step);
   }

@@ -112,7 +112,7 @@ Nanos last_of(Nanos start, Nanos end) { return end > start ? end - Nanos(1) : st
 TraceModel model_of_step(const RunResult& run, const Program* program) {
   TraceModel model;
   TrackNumbers numbers;
-  const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
+  const Plan* plan = program != nullptr ? program->find_plan(PlanRole::train) : nullptr;
   const std::vector<TimedOp> whole = whole_step(run);
   const FactsByOp facts = plan != nullptr ? op_facts(*program, *plan) : FactsByOp();
   model.processes.push_back(process_of(run, whole, facts, numbers));
@@ -153,7 +153,7 @@ std::unordered_map<OpId, LaunchedOp> launched_ops(const RunResult& run, const Pr
   std::unordered_map<OpId, LaunchedOp> ops;
   for (const OpTime& op : run.timeline)
     ops.try_emplace(op.op, LaunchedOp{.name = op.name, .kind = op.kind, .stream = op.stream});
-  const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
+  const Plan* plan = program != nullptr ? program->find_plan(PlanRole::train) : nullptr;
   if (plan == nullptr) return ops;
   const IdIndex<StreamId> streams(program->streams);
   for (const Op& op : ops_of(*plan)) {
@@ -239,7 +239,7 @@ void add_launch_arrows(const TraceProcess& process, const FactsByOp& facts,
 TraceModel model_of_launches(const RunResult& run, const std::vector<OpLaunch>& launches,
                              const Program* program) {
   const auto ops = launched_ops(run, program);
-  const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
+  const Plan* plan = program != nullptr ? program->find_plan(PlanRole::train) : nullptr;
   const FactsByOp facts = plan != nullptr ? op_facts(*program, *plan) : FactsByOp();
   std::map<std::int64_t, std::map<std::string, std::vector<TraceSlice>>> ranks;
   for (const OpLaunch& launch : launches) {

@@ -270,9 +270,9 @@ Result<Prediction> predict(std::span<const Program> programs, const CostModel& c
                            std::string hash) {
   std::vector<const Plan*> plans;
   for (const Program& program : programs) {
-    plans.push_back(program.find_plan(kTrainPlan));
+    plans.push_back(program.find_plan(PlanRole::train));
     if (plans.back() == nullptr)
-      return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
+      return fail("plans", fmt::format("there is no plan of role {}", to_string(PlanRole::train)));
   }
   const Cluster& cluster = costs.cluster();
   try {

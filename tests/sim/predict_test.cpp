@@ -113,7 +113,7 @@ Program built_8b(std::vector<std::string> frozen, Recompute recompute = Recomput
   return build_program(config, {}).value();
 }
 
-double flops_of(const Program& program) { return model_flops(*program.find_plan("train")); }
+double flops_of(const Program& program) { return model_flops(*program.find_plan(PlanRole::train)); }
 
 /// Per block: matrices (6144 + 4096 + 28672 + 14336) * 4096 = 218,103,808; attention, causal, a
 /// forward: 2 * 32 heads * 128 * 8192 = 67,108,864 a token. Head: 128256 * 4096 = 525,336,576.
@@ -245,12 +245,12 @@ TEST(Predict, AVariationOutOfRangeIsAnError) {
 TEST(Predict, APlanWithoutTrainIsAnError) {
   auto program = program_of(Strategy::optim_grads_params, data_parallel_mesh(1, 8), 1);
   ASSERT_TRUE(program) << program.error().message();
-  std::erase_if(program->plans, [](const Plan& plan) { return plan.name == "train"; });
+  std::erase_if(program->plans, [](const Plan& plan) { return plan.role() == PlanRole::train; });
   const auto costs = costs_of(8);
   ASSERT_TRUE(costs) << costs.error().message();
   const auto prediction = predict(*program, *costs);
   ASSERT_FALSE(prediction);
-  EXPECT_EQ(prediction.error().message(), "plans: there is no plan named 'train'");
+  EXPECT_EQ(prediction.error().message(), "plans: there is no plan of role train");
 }
 
 RC_GTEST_PROP(Predict, SumsHoldForEveryConfiguration, ()) {

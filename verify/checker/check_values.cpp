@@ -8,6 +8,14 @@
 namespace mfsdp::checker {
 namespace {
 
+/// The stated one, or the plan's name.
+std::string role_of(const Json& plan) {
+  std::string role = plan.value("role", plan.at("name").get<std::string>());
+  if (role != "train" && role != "eval" && role != "logprob")
+    refuse("plan {}: is neither train nor eval nor logprob", plan.at("name").dump());
+  return role;
+}
+
 class Steps {
  public:
   Steps(const PlanView& view, CheckedPlan& figures) : state_(view, figures) {}
@@ -21,6 +29,8 @@ class Steps {
                   {"step_block", 64},
                   {"report", 32}});
     if (state_.model.scales_loss) bytes["loss_scale"] = 16;
+    for (const Json& plan : state_.view.json.at("plans"))
+      if (role_of(plan) == "logprob") bytes["log_probs"] = times(4, state_.model.tokens);
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < state_.view.homes.size(); ++b) {
@@ -39,8 +49,8 @@ class Steps {
 
   void run(std::size_t p) {
     const Json& json = state_.view.json.at("plans")[p];
-    state_.trains = json.at("name") == "train";
-    if (!state_.trains && json.at("name") != "eval") refuse("plan {}: neither train nor eval", p);
+    role_ = role_of(json);
+    state_.trains = role_ == "train";
     count_microbatches(json);
     state_.values.begin_plan();
     state_.weights.begin_plan();
@@ -82,12 +92,14 @@ class Steps {
   void begin_step(bool again) {
     if (again) end_step();
     ++state_.step;
-    reported_ = false;
+    reported_ = gave_log_probs_ = false;
     state_.ledger.begin_step();
     if (state_.trains) state_.directions.begin_step();
   }
   void end_step() const {
     if (!reported_) refuse("step: the host does not receive its loss");
+    if (role_ == "logprob" && !gave_log_probs_)
+      refuse("step: the host does not receive its log-probabilities");
     if (state_.trains) state_.weights.end_step();
     if (state_.trains) state_.directions.end_step();
   }
@@ -164,9 +176,20 @@ class Steps {
       state_.values.make(op, to, {"step_block", -1, state_.step});
     } else if (op.does == "d2h" && port_of(to.buffer) == "report" && to.offset == 0) {
       report(op, from, to);
+    } else if (op.does == "d2h" && port == "" && port_of(to.buffer) == "log_probs" && all &&
+               to.offset == 0 && role_ == "logprob") {
+      give_log_probs(op, from);
     } else {
       refuse("{}: copies a port that the host does not fill or read so", op.place());
     }
+  }
+  /// Those of all tokens of the microbatch.
+  void give_log_probs(const Op& op, const Operand& from) {
+    const Int layers = state_.view.json.at("config").at("model").at("layers");
+    if (from.elements != state_.model.tokens || from.dtype != "fp32" ||
+        state_.values.whole(op, from) != Value{"log_probs", layers + 1, pass_})
+      refuse("{}: is not this microbatch's log-probabilities", op.place());
+    gave_log_probs_ = true;
   }
   /// Gradients are followed where they go, and values, on the device and through the host's memory.
   /// Anything else that is copied is none.
@@ -184,7 +207,7 @@ class Steps {
     state_.weights.acquire(to.buffer);
   }
 
-  /// Loss and norm, four numbers each; of eval the loss alone.
+  /// Loss and norm, four numbers each; of plans that do not train the loss alone.
   void report(const Op& op, const Operand& from, const Operand& to) {
     const auto part = [&](Int begin) {
       Operand four = from;
@@ -324,7 +347,7 @@ class Steps {
   }
 
   void update(const Op& op) {
-    if (!state_.trains) refuse("{}: updates weights in eval", op.place());
+    if (!state_.trains) refuse("{}: updates weights in a plan that does not train", op.place());
     // A direction has been scaled before it was orthogonalised.
     const bool makes = op.does == "momentum";
     const bool along = !makes && has(op, "direction");
@@ -350,7 +373,9 @@ class Steps {
   StepState state_;
   Statistics statistics_{state_};
   ModelSteps model_steps_{state_, statistics_};
+  std::string role_{};  ///< of the plan
   bool reported_ = false;
+  bool gave_log_probs_ = false;
   Int pass_ = -1;
 };
 
@@ -361,10 +386,11 @@ void check_values(const PlanView& view, CheckedPlan& figures) {
   for (int round = 0; round < 2; ++round)
     for (std::size_t p = view.plans.size(); p-- > 0;) steps.run(p);
   steps.check_ports();
-  Names names;
+  Names names, roles;
   for (const Json& plan : view.json.at("plans"))
-    if (!names.insert(plan.at("name")).second) refuse("plans: two of one name");
-  if (names != Names{"eval", "train"}) refuse("plans: expected train and eval");
+    if (!names.insert(plan.at("name")).second || !roles.insert(role_of(plan)).second)
+      refuse("plans: two of one name or role");
+  if (!roles.contains("eval") || !roles.contains("train")) refuse("plans: expected train and eval");
 }
 
 }  // namespace mfsdp::checker

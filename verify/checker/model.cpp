@@ -265,6 +265,11 @@ void Model::add_ends() {
               .chunk = true,
               .least_scratch = kSumScratch};
     if (trains && scales_loss) step.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
+    if (!trains) {
+      Step gives = step;
+      gives.flows.push_back(makes("log_probs", statistic, {kRows}, "log_probs"));
+      add(std::move(gives));
+    }
     add(std::move(step));
   }
 }

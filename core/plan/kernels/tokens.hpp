@@ -161,6 +161,8 @@ struct CrossEntropy {
   bool adds = false;                      ///< to the sums
   Real<T> cap = 0;                        ///< logits x count as cap * tanh(x / cap); 0: as they are
   const LossScaleState* scale = nullptr;  ///< of the gradient; null: none
+  /// [rows], or null: each label's log-probability; 0 of rows whose label is `ignored`.
+  Real<T>* log_probs = nullptr;
   /// Scratch; empty where a call has none, as not every machine needs it.
   std::span<std::byte> workspace = {};
 
@@ -183,6 +185,8 @@ struct CrossEntropy {
     op.adds("loss_sums", sums, adds, {2});
     if constexpr (!std::is_const_v<T>)
       op.reads("loss_scale", scale, {4}, {.optional = true, .element = Element::fp32});
+    else
+      op.writes("log_probs", log_probs, {"rows"}, {.optional = true});
     op.workspace(workspace, costs::sum_workspace);
   }
 };

@@ -258,7 +258,7 @@ bool CudaRun::abandon() {
 Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
                           std::span<const HfExport> exported) {
   MFSDP_TRY(agree_on_start(*gather_, place_.rank, inputs.start, [this] { return alive(); }));
-  MemoryMeter meter(inputs_.program, kTrainPlan, *backend_);
+  MemoryMeter meter(inputs_.program, PlanRole::train, *backend_);
   MFSDP_LET(trainer, Trainer::create(inputs_.program, meter, place_.rank, inputs, sink));
   const auto ran = trainer->run();
   measured_.memory = meter.measured();

@@ -80,7 +80,7 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
   }
   const std::int64_t rank = *rc::gen::inRange<std::int64_t>(0, config.mesh.world_size());
   PlanBinder binder(program, bases, rank);
-  const BoundPlan train = binder.bind(*program.find_plan("train")).value();
+  const BoundPlan train = binder.bind(*program.find_plan(PlanRole::train)).value();
   const auto bytes = [&](BufferId id) { return binder.buffer_bytes(id); };
   std::map<GroupId, std::int64_t> held;
   const auto parameters = find_parameters(program, bytes, rank);

@@ -91,7 +91,8 @@ Result<void> run_kind(const KernelRun<K::cross_entropy_loss>& run) {
   return run([&](const auto& k) -> Result<void> {
     const std::int32_t ignored = run.settings.ignore_index;
     MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
-    add_loss(k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap, k.pitch()));
+    add_loss(
+        k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap, k.pitch(), k.log_probs));
     return {};
   });
 }

@@ -266,6 +266,8 @@ class Binder {
 
   [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
+    if (kernel.kind == KernelKind::cross_entropy_loss)
+      return operand_of(kernel, "log_probs") != nullptr ? 1 : 0;
     const bool has_weights = operand_of(kernel, "weights") != nullptr;
     if (kernel.kind == KernelKind::permute_rows && is_of_arrived(kernel))
       return variant_of_arrived(has_weights);

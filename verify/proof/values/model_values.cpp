@@ -46,6 +46,7 @@ void ModelValues::read(std::uint32_t instance) {
     return read_step(binding_.steps[step]);
   if (!binding_.applies) return;
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) return exchange(*collective);
+  if (const auto* copy = std::get_if<Copy>(&at.op->body)) return check_log_probs(*copy);
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
@@ -268,6 +269,23 @@ void ModelValues::exchange(const Collective& collective) {
 }
 
 // ---- copies ------------------------------------------------------------------------------------
+
+/// The host's log_probs are those of the head, of all tokens of the microbatch.
+void ModelValues::check_log_probs(const Copy& copy) {
+  const Buffer& to = unrolled_.program->buffers[unrolled_.index->buffers[copy.output.buffer]];
+  if (!to.holds || to.holds->port != Port::log_probs) return;
+  const ValueKey wanted{
+      .value = Value::log_probs,
+      .owner = static_cast<std::uint32_t>(unrolled_.program->config.model.layers) + 1,
+      .microbatch = worked_on()};
+  const CellUse* input = use_of(&copy.input);
+  if (input != nullptr && memory_.cells[input->first].key.value == Value::excused) return;
+  if (input == nullptr || whole(*input) != wanted)
+    report_mismatch(fmt::format("copies {} to the host's log_probs; expected {}",
+                                input == nullptr ? "bytes whose contents are unknown"
+                                                 : in_words(memory_.cells[input->first].key),
+                                in_words(wanted)));
+}
 
 /// Copies bring what the host has filled a port with, or the contents of another place, byte for
 /// byte.

@@ -89,6 +89,7 @@ class ModelValues {
   void exchange(const Collective& collective);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
+  void check_log_probs(const Copy& copy);
   void bring(const Copy& copy);
   [[nodiscard]] bool comes_from(const ValueKey& key, Port port) const;
   [[nodiscard]] SentValues values_in(const Operand& operand) const;

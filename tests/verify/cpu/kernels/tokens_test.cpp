@@ -129,6 +129,15 @@ RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
                                                     c.vocab, kIgnored, c.logits.data(), c.cap);
   RC_ASSERT(std::fabs(alone.loss - expected) <= 1e-13 * (1 + expected));
   RC_ASSERT(alone.tokens == counted);
+  Values log_probs(c.labels.size(), 7);
+  RC_ASSERT(cross_entropy_loss(std::span<const std::int32_t>(c.labels), c.vocab, kIgnored,
+                               c.logits.data(), c.cap, 0, log_probs.data())
+                .loss == alone.loss);
+  for (std::size_t i = 0; i < log_probs.size(); ++i) {
+    const auto row = std::span<const std::int32_t>(c.labels).subspan(i, 1);
+    const double* logits = c.logits.data() + static_cast<std::int64_t>(i) * c.vocab;
+    RC_ASSERT(log_probs[i] == -cross_entropy_loss(row, c.vocab, kIgnored, logits, c.cap).loss);
+  }
   Values gradient = c.logits;
   const LossSums<double> sums = cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab,
                                               kIgnored, gradient.data(), c.cap);
