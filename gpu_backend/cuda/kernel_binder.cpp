@@ -34,6 +34,8 @@ Result<void> check_supported(const Kernel& kernel) {
     return fail("kernel " + std::string(to_string(kernel.kind)),
                 "GPUs have no " + std::string(what) + " yet");
   };
+  for (const std::string_view name : spec_of(kernel.kind).rank_attributes)
+    if (kernel.find_attribute(name) != nullptr) return refuse(name);
   const bool has_log_probs = std::ranges::any_of(
       kernel.operands, [](const Operand& operand) { return operand.role == "log_probs"; });
   return has_log_probs ? refuse("log_probs") : Result<void>();

@@ -77,8 +77,10 @@ void read_op(PlanView& view, const Json& json) try {
   for (const Json& entry : body->value("operands", Json::array()))
     op.operands.push_back(read_operand(view, entry, entry.at("role")));
   for (const Json& entry : body->value("attributes", Json::array()))
-    if (!op.attributes.emplace(entry.at("name"), entry.at("value")).second)
-      refuse("an attribute is given twice");
+    if (entry.size() != (entry.contains("per") ? 3 : 2) ||
+        !op.attributes.emplace(entry.at("name"), entry.contains("per") ? entry : entry.at("value"))
+             .second)
+      refuse("an attribute is given twice, or is more than a number");
   for (const char* role : {"input", "output"})
     if (body->contains(role)) op.operands.push_back(read_operand(view, body->at(role), role));
   if (body->contains("buffer"))

@@ -62,7 +62,8 @@ struct Op {
   std::string kind, does;   ///< which kernel, collective or copy
   Index stream;
   std::vector<Operand> operands;
-  std::map<std::string, Json> attributes;  ///< of a kernel
+  std::map<std::string, Json>
+      attributes;  ///< of a kernel; with its name where it has steps by rank
 
   /// A whole number, or 0.
   [[nodiscard]] Int attribute(const char* name) const {

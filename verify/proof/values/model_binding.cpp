@@ -91,8 +91,9 @@ struct Parameters {
   std::array<ParameterRole, 2> roles{};
   std::size_t count = 0;  ///< more than two are too many for any step
   std::uint32_t unit = 0;
-  bool homeless = false;  ///< in a buffer that does not hold such
-  bool astray = false;    ///< no whole parameter of the op's unit, which others report
+  const Group* group = nullptr;  ///< of the first
+  bool homeless = false;         ///< in a buffer that does not hold such
+  bool astray = false;           ///< no whole parameter of the op's unit, which others report
 };
 
 class Binder {
@@ -203,6 +204,7 @@ class Binder {
       return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
       return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
+    if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
                     .role = role,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
@@ -231,6 +233,38 @@ class Binder {
     const Rational scale = stated == nullptr ? Rational{.num = 1} : stated->value;
     return (stated == nullptr || scale != Rational{.num = 1}) &&
            make_rational(config.lora_alpha.num, rank) == scale;
+  }
+
+  /// A rank's part of a vocabulary begins after those of the ranks before it, on each axis along
+  /// which its rows are cut: innermost last. The step on an axis is the rows of all ranks that are
+  /// further in.
+  [[nodiscard]] static std::optional<std::string> wrong_begin(const Kernel& kernel,
+                                                              const Parameters& parameters) {
+    const bool embeds = kernel.kind == KernelKind::embedding_forward ||
+                        kernel.kind == KernelKind::embedding_backward;
+    if (!embeds || parameters.group == nullptr) return std::nullopt;
+    const Attribute* stated = kernel.find_attribute("vocab_begin");
+    const Placement& shard = parameters.group->shard;
+    if (shard.empty())
+      return stated == nullptr ? std::nullopt
+                               : std::optional<std::string>(
+                                     "has attribute 'vocab_begin', but the table is whole");
+    const Operand* table = operand_of(kernel, "weight");
+    if (table == nullptr) table = operand_of(kernel, "weight_grad");
+    const AxisPlacement& cut = shard.front();
+    if (shard.size() != 1 || cut.dim != 0 || table == nullptr || table->shape.empty())
+      return "looks up a table that is not cut in rows along one axis";
+    const std::int64_t rows = table->shape.front();
+    const Attribute wanted = [&] {
+      Attribute made("vocab_begin", std::int64_t{0});
+      made.per = {{.axis = cut.axis, .step = rows}};
+      return made;
+    }();
+    if (stated != nullptr && *stated == wanted) return std::nullopt;
+    return fmt::format(
+        "has a part of the vocabulary from another id on than 'vocab_begin' of {} "
+        "per index on {}",
+        rows, to_string(cut.axis));
   }
 
   /// Works on the rows of experts: one for each expert of each token.
@@ -338,6 +372,7 @@ class Binder {
         found.astray = true;
         continue;
       }
+      if (found.count == 0) found.group = group.group;
       if (found.count < found.roles.size())
         found.roles[found.count] = group.atoms[atoms->first].parameter->role;
       ++found.count;
