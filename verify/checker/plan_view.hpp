@@ -164,6 +164,13 @@ struct PlanView {
     const Operand& on_host = copy.operands.at(copy.does == "h2d" ? 0 : 1);
     return homes.at(on_host.buffer).kind == "port" ? &on_host : nullptr;
   }
+  /// Whether these axes are in the order in which the members of a communicator over them count:
+  /// outermost first. Only then a cut along them, in this order, gives each member its own part.
+  [[nodiscard]] bool counts_ranks(const Axes& axes) const {
+    auto next = order.begin();
+    for (const std::string& axis : axes) next = std::find(next, order.end(), axis);
+    return axes.empty() || next != order.end();
+  }
   [[nodiscard]] const Json& communicator_of(const Op& op) const {
     return json.at("communicators").at(at("communicators", *op.body, "communicator"));
   }

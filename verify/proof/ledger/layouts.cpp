@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
+#include <utility>
 
 #include "verify/proof/order/overlap.hpp"
 
@@ -109,11 +111,11 @@ std::vector<Axis> with_several_ranks(std::vector<Axis> axes, const Mesh& mesh) {
   return axes;
 }
 
-std::optional<Region> part_of(const Region& whole, const std::vector<Axis>& axes,
-                              const Mesh& mesh) {
-  const std::vector<Axis> several = with_several_ranks(axes, mesh);
-  if (several.size() > 1) return std::nullopt;
-  return several.empty() ? whole : part_of(whole, several.front(), mesh);
+Region part_of(Region whole, std::vector<Axis> axes, const Mesh& mesh) {
+  axes = with_several_ranks(std::move(axes), mesh);
+  std::ranges::sort(axes, std::greater(), [&](Axis axis) { return mesh.stride(axis); });
+  for (const Axis axis : axes) whole = part_of(whole, axis, mesh);
+  return whole;
 }
 
 Region part_of(const Region& whole, Axis axis, const Mesh& mesh) {
