@@ -213,7 +213,8 @@ struct Group {
   Placement gradient{};  ///< between microbatches, and for the norm and the optimizer
   Placement state{};     ///< of main weights and optimizer states: the part that a rank updates
   /// Axes along which parameters are sharded by their dims before they are laid out; `parameters`
-  /// have the shapes on one rank. Only expert-parallel groups have such axes.
+  /// have the shapes on one rank. Groups of experts over ep have one, and in plans by hand groups
+  /// over tp.
   Placement shard{};
   std::optional<Optimizer> optimizer{};  ///< none for a group without gradients
   std::vector<PlacedParameter> parameters;

@@ -9,6 +9,7 @@
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/lora_steps.hpp"
+#include "verify/proof/values/rank_config.hpp"
 
 namespace mfsdp {
 namespace {
@@ -106,6 +107,7 @@ class Binder {
         layouts_(layouts),
         cells_(cells),
         findings_(findings),
+        config_(config_on_rank(program_.config)),
         lora_(program_.config) {}
 
   ModelBinding bind() && {
@@ -187,7 +189,11 @@ class Binder {
     const std::int64_t variant = variant_of(kernel);
     const bool contributes = adds_up(kernel.kind, variant);
     // Chunks of the head's gradient are summed in a buffer of their own.
-    if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
+    const Group* group = parameters.group;
+    if (!role && contributes && kernel.kind == KernelKind::gemm) {
+      role = ParameterRole::head;
+      group = group_of_head();
+    }
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
     if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, is_expert_parallel());
@@ -207,6 +213,7 @@ class Binder {
     if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
                     .role = role,
+                    .group = group,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
@@ -218,6 +225,16 @@ class Binder {
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
+  }
+
+  /// The head's matrix may be the embedding's.
+  [[nodiscard]] const Group* group_of_head() const {
+    const bool is_tied = program_.config.model.tied_embeddings;
+    for (const Group& group : program_.groups)
+      for (const PlacedParameter& parameter : group.parameters)
+        if (parameter.role == (is_tied ? ParameterRole::embedding : ParameterRole::head))
+          return &group;
+    return nullptr;
   }
 
   /// alpha / rank where adapters' output is scaled, and elsewhere the model's multiplier; 1 is left
@@ -442,7 +459,7 @@ class Binder {
   /// Where in its value an operand begins, beside the chunk's first row.
   void place(const ModelStep& step, const Flow& flow, const Operand& operand, std::int64_t bytes,
              BoundFlow& bound) {
-    const ModelShape& model = program_.config.model;
+    const ModelShape& model = config_.model;
     const auto columns = [&](std::int64_t heads) {
       return product_of(heads, model.head_dim, size_of(operand.dtype));
     };
@@ -493,6 +510,7 @@ class Binder {
   const Layouts& layouts_;
   const ValueCells& cells_;
   FindingList& findings_;
+  PlanConfig config_;  ///< as one rank's kernels have it
   LoraSteps lora_;
   ModelBinding out_;
   const Op* op_ = nullptr;
