@@ -129,7 +129,7 @@ PlanView read_plan(const Json& document) {
   const Json& mesh = document.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected one or two meshes, and at most 63 streams");
-  read_grid(view, mesh.at("dense"), view.dense, {"dp_outer", "dp_shard"});
+  read_grid(view, mesh.at("dense"), view.dense, {"dp_outer", "dp_shard", "tp"});
   read_grid(view, mesh.value("experts", Json::array()), view.expert_grid,
             {"ep", "expt_dp", "expt_dp_outer"});
   for (const Json& communicator : document.at("communicators")) {

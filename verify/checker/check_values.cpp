@@ -234,6 +234,9 @@ class Steps {
     } else if (state_.is_direction(from) || state_.is_direction(to)) {
       if (op.does != "all_gather") refuse("{}: sums directions", op.place());
       state_.directions.gather(op);
+    } else if (op.does == "all_reduce" && state_.view.homes[from.buffer].kind.empty() &&
+               home.kind.empty() && has_terms(from)) {
+      sum_terms(op, from, to);
     } else if (op.does != "all_gather") {
       if (!state_.is_gradient(to)) return spoil(op, from, to);
       if (op.body->at("dtype") != reduced_dtype(op))
@@ -245,14 +248,29 @@ class Steps {
       statistics_.gather(op, from, to);
     }
   }
+  [[nodiscard]] bool has_terms(const Operand& from) {
+    const auto cells = state_.values.look(from);
+    return !cells.empty() && !Model::summed(cells[0].second.value.name).empty();
+  }
+  /// Terms of a value on ranks of tp.
+  void sum_terms(const Op& op, const Operand& from, const Operand& to) {
+    const Value term = state_.values.whole(op, from);
+    if (axes_of(op) != Axes{"tp"})
+      refuse("{}: sums {} over other ranks than those of tp", op.place(), term.name);
+    state_.values.make(op, to, {Model::summed(term.name), term.owner, term.pass});
+  }
+  /// Those of the op's communicator on which there are several ranks.
+  [[nodiscard]] Axes axes_of(const Op& op) const {
+    Axes axes;
+    for (const std::string axis : state_.view.communicator_of(op).at("axes"))
+      if (state_.view.mesh.contains(axis)) axes.push_back(axis);
+    return axes;
+  }
   /// Rows go to the ranks that have their experts, and back.
   void exchange_rows(const Op& op, const Operand& from, const Operand& to) {
     const Value sent = state_.values.whole(op, from);
     const std::string received = Model::received(sent.name);
-    Axes axes;
-    for (const std::string axis : state_.view.communicator_of(op).at("axes"))
-      if (state_.view.mesh.contains(axis)) axes.push_back(axis);
-    if (axes != Axes{"ep"} || received.empty())
+    if (axes_of(op) != Axes{"ep"} || received.empty())
       refuse("{}: sends {} to ranks that do not read it", op.place(), sent.name);
     state_.values.make(op, to, {received, sent.owner, sent.pass});
   }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <vector>
@@ -94,7 +95,7 @@ using Axes = std::vector<std::string>;
 inline const Names kMovers{"accumulate", "cast", "sum_ranks", "zero_padding"};
 
 /// Axes of the dense mesh and of the expert mesh, outermost first.
-inline const Axes kDenseOrder{"dp_outer", "dp_shard"};
+inline const Axes kDenseOrder{"dp_outer", "dp_shard", "tp"};
 inline const Axes kDealtOrder{"expt_dp_outer", "expt_dp", "ep"};
 
 /// Elements of a group.
@@ -111,6 +112,7 @@ struct Group {
   PerAxis reduce{};         ///< 1 for each axis to sum over once
   std::map<Int, Parameter> parameters{};  ///< by first element
   std::string optimizer{};                ///< of one that trains
+  std::optional<Int> tp_dim{};            ///< along which ranks of tp divide its parameters
 };
 /// The contents that a buffer states: elements of groups, or what the host writes or reads.
 struct Home {

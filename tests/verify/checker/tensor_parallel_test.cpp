@@ -1,5 +1,5 @@
-// A plan of two ranks that share each block's weights: the proof follows layouts of values, and finds
-// what is read in another layout than its kernel takes.
+// A plan of two ranks that share each block's weights: proof and checker follow layouts of values,
+// and find what is read in another layout than its kernel takes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/plan/check.hpp"
+#include "tests/support/checked.hpp"
 #include "tests/support/shipped_plan.hpp"
 #include "verify/proof/prove.hpp"
 
@@ -28,9 +29,11 @@ std::vector<std::string> tp_errors(const Program& program) {
     if (is_error(finding.rule)) errors.push_back(finding.rule + ": " + finding.message);
   return errors;
 }
+/// The first error of the proof. The checker must refuse the plan too.
 std::string first_tp_error(const std::function<void(Program&)>& edit) {
   Program program = right_tp();
   edit(program);
+  EXPECT_NE(test::checker_refusal(program), "");
   const auto errors = tp_errors(program);
   return errors.empty() ? std::string() : errors.front();
 }
@@ -57,12 +60,13 @@ Attribute& tp_vocab_begin(Program& program, const std::string& op) {
   return *std::ranges::find(attributes, "vocab_begin", &Attribute::name);
 }
 
-TEST(TensorParallelProof, IsClean) {
+TEST(TensorParallel, IsClean) {
   EXPECT_THAT(tp_errors(right_tp()), testing::IsEmpty());
+  EXPECT_EQ(test::checker_refusal(right_tp()), "");
   EXPECT_EQ(names_of_sums().size(), 1 + 2 * 4);  // the embedding; two each way in each block
 }
 
-TEST(TensorParallelProof, APartialValueIsNotReadAsWhole) {
+TEST(TensorParallel, APartialValueIsNotReadAsWhole) {
   for (const std::string& name : names_of_sums())
     EXPECT_THAT(first_tp_error([&](Program& program) {
                   std::erase_if(tp_step(program), [&](const Op& op) { return op.name == name; });
@@ -71,7 +75,7 @@ TEST(TensorParallelProof, APartialValueIsNotReadAsWhole) {
         << name;
 }
 
-TEST(TensorParallelProof, AWholeValueIsNotSummed) {
+TEST(TensorParallel, AWholeValueIsNotSummed) {
   for (const std::string& name : names_of_sums())
     EXPECT_THAT(first_tp_error([&](Program& program) {
                   std::vector<Op>& ops = tp_step(program);
@@ -84,19 +88,20 @@ TEST(TensorParallelProof, AWholeValueIsNotSummed) {
         << name;
 }
 
-TEST(TensorParallelProof, APartialValueIsNotMovedOtherwise) {
+TEST(TensorParallel, APartialValueIsNotMovedOtherwise) {
   for (const CollectiveKind kind : {CollectiveKind::all_to_all, CollectiveKind::all_gather})
-    EXPECT_NE(first_tp_error([&](Program& program) {
-                auto& sum = std::get<Collective>(
-                    find_tp_op(program, "layers.0.attention_out.all_reduce", OpKind::collective).body);
-                sum.kind = kind;
-                sum.reduction = Reduction::none;
-                sum.count /= 2;
-              }),
-              "");
+    EXPECT_NE(
+        first_tp_error([&](Program& program) {
+          auto& sum = std::get<Collective>(
+              find_tp_op(program, "layers.0.attention_out.all_reduce", OpKind::collective).body);
+          sum.kind = kind;
+          sum.reduction = Reduction::none;
+          sum.count /= 2;
+        }),
+        "");
 }
 
-TEST(TensorParallelProof, APartOfTheVocabularyBeginsAfterThatOfTheRankBefore) {
+TEST(TensorParallel, APartOfTheVocabularyBeginsAfterThatOfTheRankBefore) {
   using Edit = void (*)(Attribute&);
   for (const std::string op : {"embedding.lookup", "embedding.lookup.backward"})
     for (const Edit edit : {Edit{[](Attribute& begin) { --begin.per[0].step; }},
@@ -108,17 +113,18 @@ TEST(TensorParallelProof, APartOfTheVocabularyBeginsAfterThatOfTheRankBefore) {
                               begin.value.num = begin.per[0].step;
                               begin.per[0].step *= -1;
                             }}})
-      EXPECT_NE(first_tp_error([&](Program& program) { edit(tp_vocab_begin(program, op)); }), "") << op;
+      EXPECT_NE(first_tp_error([&](Program& program) { edit(tp_vocab_begin(program, op)); }), "")
+          << op;
 }
 
-TEST(TensorParallelProof, GradientsAreSummedOnlyWhereRanksHaveOtherTokens) {
+TEST(TensorParallel, GradientsAreSummedOnlyWhereRanksHaveOtherTokens) {
   for (std::size_t g = 0; g < right_tp().groups.size(); ++g)
     EXPECT_NE(first_tp_error([&](Program& program) { program.groups[g].reduce = {Axis::tp}; }), "")
         << g;
 }
 
 /// A weight that is cut at its inputs is none that is cut at its outputs, even if it is square.
-TEST(TensorParallelProof, WeightsAreCutAtTheSideThatTheirValuesNeed) {
+TEST(TensorParallel, WeightsAreCutAtTheSideThatTheirValuesNeed) {
   for (std::size_t g = 0; g < right_tp().groups.size(); ++g) {
     if (right_tp().groups[g].shard.empty()) continue;
     EXPECT_NE(first_tp_error([&](Program& program) {
@@ -132,7 +138,7 @@ TEST(TensorParallelProof, WeightsAreCutAtTheSideThatTheirValuesNeed) {
 }
 
 /// Elements that both ranks have count once in the norm.
-TEST(TensorParallelProof, TheNormCountsWhatIsWholeOnce) {
+TEST(TensorParallel, TheNormCountsWhatIsWholeOnce) {
   const std::string name = "head.norm_partial";
   EXPECT_THAT(first_tp_error([&](Program& program) {
                 auto& input =
