@@ -16,6 +16,7 @@
 #include "sim/hardware/catalogue.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/scenarios.hpp"
+#include "tests/support/shipped_plan.hpp"
 
 namespace mfsdp {
 namespace {
@@ -251,6 +252,25 @@ TEST(Predict, APlanWithoutTrainIsAnError) {
   const auto prediction = predict(*program, *costs);
   ASSERT_FALSE(prediction);
   EXPECT_EQ(prediction.error().message(), "plans: there is no plan of role train");
+}
+
+/// Forward alone, of one microbatch: the other plans' kernels of a model, and one copy more.
+TEST(Predict, PlansOfEachRoleHaveTimesOfTheirOwn) {
+  const Program program = test::shipped_plan("logprob/llama_nano.json");
+  const CostModel costs = costs_of(1).value();
+  const auto predicted = [&](PlanRole role) {
+    return predict(program, costs, {}, {}, {}, role).value().run;
+  };
+  const PredictedRun train = predicted(PlanRole::train);
+  const PredictedRun eval = predicted(PlanRole::eval);
+  const PredictedRun logprob = predicted(PlanRole::logprob);
+  EXPECT_EQ(train.time.step, predict(program, costs).value().run.time.step);
+  EXPECT_GT(eval.time.step, Nanos(0));
+  EXPECT_GE(logprob.time.step, eval.time.step);
+  EXPECT_LT(logprob.time.step, train.time.step);
+  EXPECT_EQ(logprob.plan.model_flops, eval.plan.model_flops);
+  // Two microbatches, each with a forward and a backward of two forwards.
+  EXPECT_EQ(train.plan.model_flops, 6 * eval.plan.model_flops);
 }
 
 RC_GTEST_PROP(Predict, SumsHoldForEveryConfiguration, ()) {
