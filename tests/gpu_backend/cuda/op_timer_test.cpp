@@ -14,12 +14,13 @@ TEST(OpTimer, TimesOnePlanFromAStepOn) {
   train.name = "train";
   Plan eval;
   eval.name = "eval";
-  const OpTimer timer({.plan = "train", .from = 3, .count = 2});
+  const OpTimer timer({.plan = PlanRole::train, .from = 3, .count = 2});
   EXPECT_TRUE(timer.times_plan(train));
   EXPECT_FALSE(timer.times_plan(eval));
   EXPECT_FALSE(timer.times_step(2));
   EXPECT_TRUE(timer.times_step(3));
-  EXPECT_FALSE(OpTimer({.plan = "train", .from = std::nullopt, .count = 2}).times_plan(train));
+  EXPECT_FALSE(
+      OpTimer({.plan = PlanRole::train, .from = std::nullopt, .count = 2}).times_plan(train));
 }
 
 TEST(OpTimer, APlanOfVeryManyOpsIsNotTimed) {
@@ -28,7 +29,7 @@ TEST(OpTimer, APlanOfVeryManyOpsIsNotTimed) {
                         .bind(program.plans.front())
                         .value();
   bound.lists.front().runs = 75'001;  // two ops take time, in each of two steps
-  OpTimer timer({.plan = "train", .from = 0, .count = 2});
+  OpTimer timer({.plan = PlanRole::train, .from = 0, .count = 2});
   std::vector<std::string> notes;
   ASSERT_TRUE(timer.make_room(bound, notes));
   EXPECT_THAT(notes,
