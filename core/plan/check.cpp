@@ -57,15 +57,25 @@ class ConfiguredCheck {
     MFSDP_TRY(check_communicators());
     MFSDP_TRY(check_groups(program_));
     for (std::size_t p = 0; p < program_.plans.size(); ++p)
-      if (program_.find_plan(program_.plans[p].name) != &program_.plans[p])
-        return fail(fmt::format("plans[{}].name", p),
-                    fmt::format("'{}' appears twice", program_.plans[p].name));
+      MFSDP_TRY(check_name(program_.plans[p], fmt::format("plans[{}]", p)));
     for (std::size_t p = 0; p < program_.plans.size(); ++p)
       MFSDP_TRY(check_plan(program_.plans[p], fmt::format("plans[{}]", p)));
     return check_model(program_);
   }
 
  private:
+  Result<void> check_name(const Plan& plan, const std::string& where) {
+    if (program_.find_plan(plan.name) != &plan)
+      return fail(where + ".name", fmt::format("'{}' appears twice", plan.name));
+    const std::optional<PlanRole> role = plan.role();
+    if (!role)
+      return fail(where + ".role", fmt::format("expected {}, because the name '{}' is none of them",
+                                               name_list<PlanRole>(), plan.name));
+    if (program_.find_plan(*role) == &plan) return {};
+    return fail(where + ".role", fmt::format("'{}' is {}, as plan '{}' is", plan.name,
+                                             to_string(*role), program_.find_plan(*role)->name));
+  }
+
   /// Each rank of the configured mesh is in one class. Stages of a pipeline are separate classes.
   Result<void> check_ranks() {
     const Mesh& mesh = program_.config.mesh;
@@ -274,10 +284,11 @@ Result<void> check_parts(const Job& job) {
         return fail(fmt::format("classes[{}].at", c),
                     fmt::format("shares ranks with class {}", other));
     for (const Plan& plan : job.programs[0].plans)
-      if (program.find_plan(plan.name) == nullptr ||
+      if (const Plan* own = program.find_plan(plan.name);
+          own == nullptr || own->role() != plan.role() ||
           program.plans.size() != job.programs[0].plans.size())
         return fail(fmt::format("classes[{}].plans", c),
-                    "expected plans named as those of class 0");
+                    "expected plans of the names and roles of those of class 0");
   }
   const std::int64_t world = job.programs[0].config.mesh.world_size();
   if (ranks != world)

@@ -39,6 +39,7 @@ class GroupCheck {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b)
       if (program_.buffers[b].holds)
         MFSDP_TRY(check_contents(program_.buffers[b], fmt::format("buffers[{}].holds", b)));
+    MFSDP_TRY(check_tensor_ranks());
     for (std::size_t g = 0; g < program_.groups.size(); ++g)
       MFSDP_TRY(check_group(program_.groups[g], fmt::format("groups[{}]", g)));
     return {};
@@ -98,6 +99,24 @@ class GroupCheck {
     return {};
   }
 
+  // ---- tensor parallelism ---------------------------------------------------------------------
+
+  [[nodiscard]] static bool is_cut_by(const Group& group, Axis axis) {
+    return std::ranges::find(group.shard, axis, &AxisPlacement::axis) != group.shard.end();
+  }
+
+  /// Ranks on tp have parts of weights, and each element of a state on one of them.
+  [[nodiscard]] Result<void> check_tensor_ranks() const {
+    if (mesh().size(Axis::tp) == 1) return {};
+    const auto is_cut = [](const Group& group) { return is_cut_by(group, Axis::tp); };
+    if (std::ranges::none_of(program_.groups, is_cut))
+      return fail("config.mesh", "has ranks on tp, but no group is cut along tp");
+    if (config().exact_sums || orthogonalises(config().optimizer) || !mesh().experts.empty())
+      return fail("config.mesh",
+                  "has ranks on tp: expected neither exact sums, nor Muon, nor expert parallelism");
+    return {};
+  }
+
   // ---- groups ---------------------------------------------------------------------------------
 
   Result<void> check_group(const Group& group, const std::string& where) const {
@@ -106,12 +125,17 @@ class GroupCheck {
          {std::pair{&group.weight, ".weight"}, std::pair{&group.gradient, ".gradient"},
           std::pair{&group.state, ".state"}, std::pair{&group.shard, ".shard"}})
       MFSDP_TRY(check_placement(*placement, where + name));
-    for (const AxisPlacement& on : group.shard)
-      if (on.axis != Axis::ep || on.kind != PlacementKind::shard || *on.dim != 0 ||
-          std::ranges::any_of(group.parameters,
-                              [](const PlacedParameter& p) { return p.shape.empty(); }))
+    for (const AxisPlacement& on : group.shard) {
+      const std::int64_t dims = on.axis == Axis::ep ? 1 : on.axis == Axis::tp ? 2 : 0;
+      const auto lacks_it = [&](const PlacedParameter& p) {
+        return std::ssize(p.shape) <= *on.dim;
+      };
+      if (group.shard.size() > 1 || on.kind != PlacementKind::shard || *on.dim < 0 ||
+          *on.dim >= dims || std::ranges::any_of(group.parameters, lacks_it))
         return fail(where + ".shard",
-                    "expected parameters that are cut along their first dim, over ep");
+                    "expected parameters that are cut along their first dim over ep, or along one "
+                    "of their first two over tp");
+    }
     MFSDP_TRY(check_room(group, where));
     MFSDP_TRY(check_shards(group, where));
     return check_cuts(group, where);
@@ -165,11 +189,14 @@ class GroupCheck {
 
   /// Groups are sharded along the axes of the strategies, in their order.
   Result<void> check_cuts(const Group& group, const std::string& where) const {
-    const bool dealt = !group.shard.empty();
+    const bool dealt = is_cut_by(group, Axis::ep);
     const Cuts& cuts = dealt ? experts_ : dense_;
     const auto check = [&](std::vector<Axis> stated, const std::vector<Axis>& configured,
                            const char* field) -> Result<void> {
       stated = several(std::move(stated), mesh());
+      // Parameters that are whole on tp may be sharded along it too, after all other axes.
+      if (!is_cut_by(group, Axis::tp) && !stated.empty() && stated.back() == Axis::tp)
+        stated.pop_back();
       if (stated == configured) return {};
       const Strategy strategy = dealt ? config().strategy_of_experts() : config().strategy;
       return fail(

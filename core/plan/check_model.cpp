@@ -215,17 +215,17 @@ Result<void> check_model(const Program& program) {
                 fmt::format("hold {} parameters where config.model has {}", elements, expected));
   MFSDP_TRY(check_parameters(program, model));
   MFSDP_TRY(check_recompute(program));
-  const Plan* train = program.find_plan("train");
-  if (train == nullptr) return fail("plans", "expected a plan \"train\"");
+  const Plan* train = program.find_plan(PlanRole::train);
+  if (train == nullptr) return fail("plans", "expected a plan of role train");
   if (const std::int64_t in_all = microbatches_of(*train); in_all != program.config.microbatches)
     return fail("config.microbatches",
-                fmt::format("expected {} as the segments of plan \"train\" have, got {}", in_all,
-                            program.config.microbatches));
-  const Plan* eval = program.find_plan("eval");
-  if (const std::int64_t in_all = eval == nullptr ? 0 : microbatches_of(*eval); in_all > 1)
-    return fail("plans", fmt::format("the segments of plan \"eval\" have {} microbatches, "
-                                     "expected one",
-                                     in_all));
+                fmt::format("expected {} as the segments of plan \"{}\" have, got {}", in_all,
+                            train->name, program.config.microbatches));
+  for (const Plan& plan : program.plans)
+    if (const std::int64_t in_all = microbatches_of(plan); &plan != train && in_all > 1)
+      return fail("plans", fmt::format("the segments of plan \"{}\" have {} microbatches, expected "
+                                       "one",
+                                       plan.name, in_all));
   return {};
 }
 

@@ -67,15 +67,16 @@ Result<void> check_axes(const ConfigField& field, const Mesh& mesh) {
                      field.range);
 }
 
-/// Refuses axes whose ranks would compute parts of one sequence or one matrix, which is not
-/// supported.
+/// Refuses axes whose ranks would compute parts of one sequence, or of an expert's matrix, which is
+/// not supported. Plans over tp can be written by hand; check_groups() requires that they cut
+/// weights along it.
 Result<void> check_meanings(const Mesh& mesh) {
   using enum Axis;
   for (const auto& [grid, where, expected] :
-       {std::tuple{&mesh.dense, "mesh.dense", "pp, dp_outer and dp_shard"},
+       {std::tuple{&mesh.dense, "mesh.dense", "pp, dp_outer, dp_shard and tp"},
         std::tuple{&mesh.experts, "mesh.experts", "pp, expt_dp_outer, expt_dp and ep"}})
     for (std::size_t i = 0; i < grid->size(); ++i)
-      if (const Axis axis = (*grid)[i].axis; axis == cp || axis == tp || axis == etp)
+      if (const Axis axis = (*grid)[i].axis; axis == cp || axis == etp)
         return fail(
             fmt::format("{}[{}].axis", where, i),
             fmt::format("{} is not planned, predicted or run by any tool so far: expected axes "

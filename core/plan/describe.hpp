@@ -165,9 +165,16 @@ void fields(auto& io, Operand& v) {
   io.sparse("strides", v.strides);
 }
 
+void fields(auto& io, IndexStep& v) {
+  Signed step{v.step};
+  io("axis", v.axis);
+  io("step", step);
+}
+
 void fields(auto& io, Attribute& v) {
   Number value{v.value};
   io("name", v.name);
+  io.sparse("per", v.per);
   io("value", value);
 }
 
@@ -361,6 +368,7 @@ void fields(auto& io, Segment& v) {
 void fields(auto& io, Plan& v) {
   io("name", v.name);
   io.sparse("passes", v.passes);
+  io.sparse("role", v.stated_role);
   io("segments", v.segments);
 }
 

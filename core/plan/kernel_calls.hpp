@@ -7,6 +7,7 @@
 // So `state` must be right for a struct of zeros, too: it divides by no size, follows no pointer.
 //
 //   op.attribute("rows", rows)               a required attribute; `attribute_if_any`: optional
+//   op.rank_attribute_if_any("vocab_begin", value, is_stated)   optional, may differ by rank
 //   op.unread("bytes")                       a required attribute that the kernel does not use
 //   op.reads("input", input, {"rows", ...})  reads, writes, updates, scratch, adds (with attribute
 //                                            "beta"), yields: as OperandUse

@@ -26,6 +26,10 @@ class SpecWriter {
   void attribute(std::string_view name, const auto& /*value*/) { unread(name); }
   void unread(std::string_view name) { spec_.attributes.push_back(name); }
   void attribute_if_any(std::string_view name, const auto& /*value*/) { unread_if_any(name); }
+  void rank_attribute_if_any(std::string_view name, const auto& /*value*/, bool /*is_stated*/) {
+    unread_if_any(name);
+    spec_.rank_attributes.push_back(name);
+  }
   void unread_if_any(std::string_view name) { spec_.optional_attributes.push_back(name); }
 
   template <class Field>
@@ -115,6 +119,7 @@ KernelSpec row_of(KernelKind kind, std::optional<GemmKind> variant = std::nullop
   Call().state(writer);
   std::ranges::sort(spec.attributes);
   std::ranges::sort(spec.optional_attributes);
+  std::ranges::sort(spec.rank_attributes);
   return spec;
 }
 

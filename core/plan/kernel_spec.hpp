@@ -197,6 +197,7 @@ struct KernelSpec {
   std::vector<OperandSpec> operands = {};
   std::vector<std::string_view> attributes = {};           ///< required, sorted
   std::vector<std::string_view> optional_attributes = {};  ///< sorted
+  std::vector<std::string_view> rank_attributes = {};      ///< of these: may differ by rank, sorted
 
   /// Multiplications and additions of a call, from its attributes; null: they count for nothing.
   std::int64_t (*flops)(const Kernel& kernel) = nullptr;

@@ -47,11 +47,22 @@ struct Operand {
   [[nodiscard]] std::int64_t span_bytes() const;
 };
 
+/// A step that is added to a number per index on a mesh axis, so that one plan serves all ranks.
+struct IndexStep {
+  Axis axis = Axis::dp_shard;
+  std::int64_t step = 0;
+
+  friend bool operator==(const IndexStep&, const IndexStep&) = default;
+};
+
 /// A number that a kernel needs in addition to its operands (kernel_spec.hpp): "m", "beta",
-/// "heads", "epsilon", ... Most are integers.
+/// "heads", "epsilon", ... Most are integers. On a rank it is
+/// value + sum over `per` of step * (the rank's index on that axis); see rank_numbers.hpp.
 struct Attribute {
   std::string name;
   Rational value{};
+  /// Only of numbers that may differ by rank (KernelSpec::rank_attributes).
+  std::vector<IndexStep> per{};
 
   Attribute() = default;
   Attribute(std::string its_name, Rational number) : name(std::move(its_name)), value(number) {}
@@ -73,7 +84,8 @@ struct Kernel {
 
   friend bool operator==(const Kernel&, const Kernel&) = default;
 
-  /// The attribute's value, or `otherwise` if the kernel has no integer of that name.
+  /// The attribute's value, or `otherwise` if the kernel has no integer of that name. A number
+  /// that differs by rank has its value on ranks with index 0.
   [[nodiscard]] std::int64_t attribute(std::string_view name, std::int64_t otherwise = 0) const;
   /// The attribute of that name, or null.
   [[nodiscard]] const Attribute* find_attribute(std::string_view name) const;

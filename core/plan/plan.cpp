@@ -11,9 +11,19 @@ std::int64_t Group::used_elements() const {
   return used;
 }
 
+std::optional<PlanRole> Plan::role() const {
+  return stated_role ? stated_role : parse<PlanRole>(name);
+}
+
 const Plan* Program::find_plan(std::string_view name) const {
   for (const Plan& plan : plans)
     if (plan.name == name) return &plan;
+  return nullptr;
+}
+
+const Plan* Program::find_plan(PlanRole role) const {
+  for (const Plan& plan : plans)
+    if (plan.role() == role) return &plan;
   return nullptr;
 }
 

@@ -6,7 +6,7 @@
 //   |- streams, communicators, events
 //   |- units > groups > parameters with offsets (flat layouts)
 //   |- pools > buffers with offsets
-//   `- plans: "train", "eval"
+//   `- plans, each of one role: train, eval, logprob
 //      |- segments: such as first, middle x k, last, optimizer
 //      |  `- ops, in host order, or calls of passes
 //      `- passes: lists of ops that segments call, such as forward, backward
@@ -44,8 +44,16 @@
 
 namespace mfsdp {
 
-/// The name of the plan of a training step, which is predicted, proved and timed.
-inline constexpr std::string_view kTrainPlan = "train";
+/// The role of a plan. A program has at most one plan of each.
+enum class PlanRole {
+  train,  ///< a step of training, which is predicted, proved and timed
+  eval,   ///< the loss of one microbatch, without an update
+  /// The log-probability of each token's label in one microbatch, and the loss as eval. Its output
+  /// is port log_probs.
+  logprob
+};
+
+constexpr auto value_names(PlanRole) { return name_array("train", "eval", "logprob"); }
 
 struct Stream {
   StreamId id;
@@ -116,12 +124,13 @@ enum class Port {
   report,            ///< core/runtime/step_report.hpp, read by the host
   rope_table,        ///< core/runtime/rope_table.hpp, written by the host before the first step
   local_rope_table,  ///< the table of sliding-window layers, or of those without RoPE
-  loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, updated by steps
+  loss_scale,        ///< core/plan/loss_scale.hpp, written before the first step, updated by steps
+  log_probs  ///< fp32 [T], read by the host: log softmax(logits)[label]; 0 of tokens without label
 };
 
 constexpr auto value_names(Port) {
   return name_array("tokens", "step_block", "report", "rope_table", "local_rope_table",
-                    "loss_scale");
+                    "loss_scale", "log_probs");
 }
 
 /// A group's elements in a buffer.
@@ -204,7 +213,8 @@ struct Group {
   Placement gradient{};  ///< between microbatches, and for the norm and the optimizer
   Placement state{};     ///< of main weights and optimizer states: the part that a rank updates
   /// Axes along which parameters are sharded by their dims before they are laid out; `parameters`
-  /// have the shapes on one rank. Only expert-parallel groups have such axes.
+  /// have the shapes on one rank. Groups of experts over ep have one, and in plans by hand groups
+  /// over tp.
   Placement shard{};
   std::optional<Optimizer> optimizer{};  ///< none for a group without gradients
   std::vector<PlacedParameter> parameters;
@@ -268,8 +278,13 @@ struct Plan {
   std::string name;
   std::vector<Segment> segments;
   std::vector<Pass> passes{};
+  /// Only of a plan whose name is not that of its role.
+  std::optional<PlanRole> stated_role{};
 
   friend bool operator==(const Plan&, const Plan&) = default;
+
+  /// The stated role, or the one that the name is. None: the plan is not valid.
+  [[nodiscard]] std::optional<PlanRole> role() const;
 };
 
 /// An index on an axis of the mesh.
@@ -315,6 +330,8 @@ struct Program {
 
   /// The plan of that name, or null.
   [[nodiscard]] const Plan* find_plan(std::string_view name) const;
+  /// The plan of that role, or null.
+  [[nodiscard]] const Plan* find_plan(PlanRole role) const;
 };
 
 }  // namespace mfsdp

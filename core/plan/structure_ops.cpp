@@ -162,7 +162,48 @@ bool check_operand(State& s, const Operand& operand, auto place) {
   }
 }
 
+/// The number is an integer of at least 0 on every rank.
+bool is_number_everywhere(const Attribute& attribute, const Mesh& mesh) {
+  std::int64_t least = attribute.value.num;
+  for (const IndexStep& per : attribute.per)
+    least = checked_add(least,
+                        std::min<std::int64_t>(0, checked_mul(per.step, mesh.size(per.axis) - 1)));
+  return attribute.value.den == 1 && least >= 0;
+}
+
+/// Only numbers at which a rank's part begins may differ by rank.
+void check_by_rank(State& s, const Kernel& kernel, const Attribute& attribute,
+                   const std::string& place) {
+  const auto wrong = [&](std::string what) {
+    add_in_body(s, StructureFaultKind::malformed, place, std::move(what));
+  };
+  const KernelSpec* spec = spec_of(kernel);
+  if (spec == nullptr ||
+      std::ranges::find(spec->rank_attributes, attribute.name) == spec->rank_attributes.end())
+    return wrong(fmt::format("expected '{}' of a {} to be one number, the same on all ranks",
+                             attribute.name, to_string(kernel.kind)));
+  const Mesh& mesh = s.program.config.mesh;
+  for (const IndexStep& per : attribute.per) {
+    if (std::ranges::count(attribute.per, per.axis, &IndexStep::axis) > 1)
+      return wrong(fmt::format("{} is listed twice", to_string(per.axis)));
+    if (per.step == 0 || mesh.size(per.axis) == 1)
+      return wrong(
+          fmt::format("expected a step other than 0 on an axis with several ranks, got {} "
+                      "on {}",
+                      per.step, to_string(per.axis)));
+  }
+  try {
+    if (!is_number_everywhere(attribute, mesh))
+      wrong("expected an integer of at least 0 on every rank");
+  } catch (const OverflowError&) {
+    wrong("a number of some rank needs more than 63 bits");
+  }
+}
+
 void check(State& s, const Kernel& kernel) {
+  for (std::size_t i = 0; i < kernel.attributes.size(); ++i)
+    if (!kernel.attributes[i].per.empty())
+      check_by_rank(s, kernel, kernel.attributes[i], fmt::format(".attributes[{}].per", i));
   for (std::size_t i = 0; i < kernel.operands.size(); ++i)
     check_operand(s, kernel.operands[i], [i] { return fmt::format(".operands[{}]", i); });
 }

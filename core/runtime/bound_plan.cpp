@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "core/plan/rank_numbers.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -155,6 +157,9 @@ Result<BoundOp> PlanBinder::bind(const Op& op, std::int64_t turn) {
   const auto bind_body = [&](const auto& body) -> Result<void> {
     using Body = std::decay_t<decltype(body)>;
     if constexpr (std::is_same_v<Body, Kernel>) {
+      bound.kernel = differs_by_rank(body)
+                         ? &kernels_.emplace_back(kernel_on(body, program_.config.mesh, rank_))
+                         : &body;
       for (const Operand& operand : body.operands) MFSDP_TRY(add(operand));
     } else if constexpr (std::is_same_v<Body, Collective>) {
       MFSDP_TRY(bind_communicator(body.communicator));

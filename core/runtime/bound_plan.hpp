@@ -18,7 +18,9 @@ namespace mfsdp {
 /// An op of the plan on one rank, at one turn of what it uses. Lives as long as its BoundPlan, at
 /// one address.
 struct BoundOp {
-  const Op* op = nullptr;        ///< its name is the range's name on every timeline
+  const Op* op = nullptr;  ///< its name is the range's name on every timeline
+  /// Kernel: the op's, with its numbers of this rank.
+  const Kernel* kernel = nullptr;
   std::size_t stream = 0;        ///< position in Program::streams
   std::size_t event = 0;         ///< record, wait, host_wait: place in the program's event_list()
   std::size_t communicator = 0;  ///< collective, group: position in Program::communicators
@@ -108,6 +110,7 @@ class PlanBinder {
   IdIndex<BufferId> buffers_;
   std::vector<std::size_t> first_instances_;       ///< by event: its place in the event_list()
   std::deque<std::vector<std::int64_t>> strides_;  ///< those of contiguous operands
+  std::deque<Kernel> kernels_;                     ///< with this rank's numbers
 };
 
 }  // namespace mfsdp

@@ -78,9 +78,14 @@ Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
   return {};
 }
 
-void Interpreter::count_from(std::string_view name, std::int64_t step) {
+void Interpreter::count_from(PlanRole role, std::int64_t step) {
   for (RunnablePlan& plan : plans_)
-    if (plan.bound.plan->name == name) plan.steps = step;
+    if (plan.bound.plan->role() == role) plan.steps = step;
+}
+
+Result<void> Interpreter::run(PlanRole role, std::int64_t steps) {
+  if (const Plan* plan = program_.find_plan(role)) return run(plan->name, steps);
+  return fail("plan", fmt::format("there is no plan of role {} in the program", to_string(role)));
 }
 
 Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {

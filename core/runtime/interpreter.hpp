@@ -46,12 +46,14 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
 
   /// The number that the plan's next step has for the backend and host work; 0 if never called.
-  void count_from(std::string_view plan, std::int64_t step);
+  void count_from(PlanRole plan, std::int64_t step);
 
   /// Issues `steps` steps of the plan of that name; returns before they have run. Between two
   /// plans the host waits for all streams. Errors: no such plan, a wait that is bound to another
   /// record than the latest one of its event, a failed backend.
   [[nodiscard]] Result<void> run(std::string_view plan, std::int64_t steps = 1);
+  /// The same of the plan of that role.
+  [[nodiscard]] Result<void> run(PlanRole role, std::int64_t steps = 1);
 
   /// Waits until everything issued has run.
   [[nodiscard]] Result<void> finish();

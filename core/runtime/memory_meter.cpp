@@ -11,7 +11,7 @@ void learn(std::vector<std::int64_t>& into, const std::vector<std::int64_t>& fro
 
 }  // namespace
 
-MemoryMeter::MemoryMeter(const Program& program, std::string_view plan, Backend& backend)
+MemoryMeter::MemoryMeter(const Program& program, PlanRole plan, Backend& backend)
     : program_(program),
       backend_(backend),
       pool_index_(program.pools),

@@ -28,7 +28,7 @@ struct MeasuredMemory {
 class MemoryMeter final : public Backend {
  public:
   /// Watches the plan of that name; others only allocate. `program` and `backend` outlive it.
-  MemoryMeter(const Program& program, std::string_view plan, Backend& backend);
+  MemoryMeter(const Program& program, PlanRole plan, Backend& backend);
 
   [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override;
   [[nodiscard]] Result<void> upload(std::span<const std::byte> from, std::byte* device) override {

@@ -21,10 +21,12 @@ using schedule::Emitter;
 using schedule::MicrobatchSchedule;
 using schedule::State;
 
+Plan plan_of(PlanRole role) { return {.name = std::string(to_string(role)), .segments = {}}; }
+
 /// first, middle x k, last, optimizer; a single microbatch is the segment "only".
 void build_train(Emitter& emitter, const State& state, const FamilyRecipe& recipe,
                  std::int64_t microbatches) {
-  emitter.program().plans.push_back({.name = "train", .segments = {}});
+  emitter.program().plans.push_back(plan_of(PlanRole::train));
   MicrobatchSchedule microbatch(emitter, state, recipe, true);
   if (microbatches == 1) {
     microbatch.emit("only", 1, {.first = true, .last = true});
@@ -44,7 +46,7 @@ void build_train(Emitter& emitter, const State& state, const FamilyRecipe& recip
 
 /// One microbatch forward and its loss.
 void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe) {
-  emitter.program().plans.push_back({.name = "eval", .segments = {}});
+  emitter.program().plans.push_back(plan_of(PlanRole::eval));
   MicrobatchSchedule microbatch(emitter, state, recipe, false);
   microbatch.emit("eval", 1, {.first = true, .last = true});
   schedule::emit_loss(emitter, state, "eval.", false);

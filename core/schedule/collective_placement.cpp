@@ -126,7 +126,7 @@ void place_collectives(Emitter& emitter) {
   if (program.config.placement == CollectivePlacement::earliest) return;
   std::size_t ids = 0;
   for (Plan& plan : program.plans) {
-    const std::string prefix = plan.name == "eval" ? "eval." : "";
+    const std::string prefix = plan.role() == PlanRole::train ? "" : plan.name + ".";
     for (Segment& segment : plan.segments) {
       // In a segment without attention, such as the optimizer's, nothing is delayed.
       if (std::ranges::any_of(segment.ops, is_attention))

@@ -172,11 +172,12 @@ PlacedParameter whole_parameter(PlacedParameter parameter, const Group& group, c
 bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank) {
   std::vector<Axis> apart = flat_axes(group.state);
   for (const AxisPlacement& on : group.shard) apart.push_back(on.axis);
-  // Only parameters of experts are sharded by their dims; they have their own grid.
-  return std::ranges::all_of(
-      group.shard.empty() ? mesh.dense : mesh.experts, [&](const MeshAxis& on) {
-        return std::ranges::find(apart, on.axis) != apart.end() || mesh.index(rank, on.axis) == 0;
-      });
+  // Parameters of experts have their own grid.
+  const bool of_experts =
+      std::ranges::find(group.shard, Axis::ep, &AxisPlacement::axis) != group.shard.end();
+  return std::ranges::all_of(of_experts ? mesh.experts : mesh.dense, [&](const MeshAxis& on) {
+    return std::ranges::find(apart, on.axis) != apart.end() || mesh.index(rank, on.axis) == 0;
+  });
 }
 
 ResidentElements resident_elements(const Group& group, const PlanConfig& config) {

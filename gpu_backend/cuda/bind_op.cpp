@@ -59,7 +59,7 @@ Result<Launch> bind_op(const BoundOp& op, const OpTargets& targets) {
   Communicators& communicators = targets.communicators;
   switch (op.op->kind()) {
     case OpKind::kernel:
-      return targets.kernels.bind({.kernel = &std::get<Kernel>(op.op->body),
+      return targets.kernels.bind({.kernel = op.kernel,
                                    .operands = op.operands,
                                    .group = op.op->group,
                                    .rank = targets.rank,

@@ -58,7 +58,7 @@ struct CudaSettings {
   /// Called once, when the run fails, before communicators are aborted. The caller is the host
   /// thread, or a thread of the backend if CUDA or NCCL may block the host thread. Must not block.
   std::function<void(const Error&)> on_failure;
-  std::string timed_plan = "train";
+  PlanRole timed_plan = PlanRole::train;
   std::optional<std::int64_t> timed_from;  ///< the first step whose ops are timed
   std::int64_t timed_steps = 2;            ///< number of timed steps
   /// Memory begins as NaN of every floating dtype (bytes 0xff) instead of undefined, and is set to

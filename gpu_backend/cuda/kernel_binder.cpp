@@ -1,7 +1,10 @@
 // In a separate library: the other sources of this folder define the functions that it calls.
 #include "gpu_backend/cuda/kernel_binder.hpp"
 
+#include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/plan/exact_sums.hpp"
@@ -25,6 +28,19 @@ constexpr std::array<Bind, sizeof...(kinds)> all_kinds(std::index_sequence<kinds
   return {&bind_one<static_cast<KernelKind>(kinds)>...};
 }
 
+/// The CPU has these, and GPUs do not yet.
+Result<void> check_supported(const Kernel& kernel) {
+  const auto refuse = [&](std::string_view what) -> Result<void> {
+    return fail("kernel " + std::string(to_string(kernel.kind)),
+                "GPUs have no " + std::string(what) + " yet");
+  };
+  for (const std::string_view name : spec_of(kernel.kind).rank_attributes)
+    if (kernel.find_attribute(name) != nullptr) return refuse(name);
+  const bool has_log_probs = std::ranges::any_of(
+      kernel.operands, [](const Operand& operand) { return operand.role == "log_probs"; });
+  return has_log_probs ? refuse("log_probs") : Result<void>();
+}
+
 constexpr std::array kBinds = all_kinds(std::make_index_sequence<kKernelKinds>());
 
 }  // namespace
@@ -32,6 +48,7 @@ constexpr std::array kBinds = all_kinds(std::make_index_sequence<kKernelKinds>()
 Result<Launch> KernelBinder::bind(const KernelCall& call, cudaStream_t stream) {
   const auto kind = static_cast<std::size_t>(call.kernel->kind);
   if (kind >= kBinds.size()) return fail("kernel", "expected one of the kinds of the plan");
+  MFSDP_TRY(check_supported(*call.kernel));
   MFSDP_LET(outlier, this->outlier(*call.kernel));
   return kBinds[kind](call, *this, outlier, stream);
 }

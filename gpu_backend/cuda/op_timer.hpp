@@ -20,7 +20,7 @@ namespace mfsdp::cuda {
 
 /// The steps whose ops are timed.
 struct TimedSteps {
-  std::string plan;                  ///< ops of this plan
+  PlanRole plan = PlanRole::train;   ///< ops of the plan of this role
   std::optional<std::int64_t> from;  ///< first timed step; none: no op is timed
   std::int64_t count = 0;            ///< number of steps
 };
@@ -33,7 +33,7 @@ class OpTimer {
   [[nodiscard]] static bool times(const Op& op);
 
   [[nodiscard]] bool times_plan(const Plan& plan) const {
-    return steps_.from && plan.name == steps_.plan;
+    return steps_.from && plan.role() == steps_.plan;
   }
   [[nodiscard]] bool times_step(std::int64_t step) const {
     return steps_.from && step >= *steps_.from;

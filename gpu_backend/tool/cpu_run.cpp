@@ -120,7 +120,7 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
   std::vector<RanRank> ranks(classes.size());
   const auto outcome = machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     const Program& program = job_.programs[classes[static_cast<std::size_t>(rank)]];
-    MemoryMeter meter(program, kTrainPlan, backend);
+    MemoryMeter meter(program, PlanRole::train, backend);
     MFSDP_LET(trainer, Trainer::create(job_.programs, meter, rank, inputs,
                                        rank == reporting ? sink : nullptr));
     const auto ran = trainer->run();

@@ -23,7 +23,7 @@ InjectedFault::Kind kind_of(FaultKind kind) {
 
 Result<const Op*> find_op(const Program& program, const std::string& name,
                           const std::string& flag) {
-  for (const Op& op : ops_of(*program.find_plan(kTrainPlan)))
+  for (const Op& op : ops_of(*program.find_plan(PlanRole::train)))
     if (op.name == name && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective))
       return &op;
   return fail(flag, in_quotes(name) +

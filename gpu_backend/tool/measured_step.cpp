@@ -112,7 +112,8 @@ std::vector<MeasuredStep> slowest_steps(std::span<const Program> programs,
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const Program& program = programs[classes[rank]];
     MeasuredStep& of_class = slowest[classes[rank]];
-    if (MeasuredStep step = measure_step(program, *program.find_plan(kTrainPlan), by_rank[rank]);
+    if (MeasuredStep step =
+            measure_step(program, *program.find_plan(PlanRole::train), by_rank[rank]);
         step.time.compute > of_class.time.compute || of_class.timeline.empty())
       of_class = std::move(step);
   }

@@ -77,7 +77,7 @@ void close_rows(const Operand& logits, std::vector<std::byte>& bytes) {
 }
 
 Result<Operand> find_eval_logits(const Program& program) {
-  const Plan* plan = program.find_plan("eval");
+  const Plan* plan = program.find_plan(PlanRole::eval);
   if (plan == nullptr) return fail("plan", "expected a plan eval");
   const std::int64_t tokens = program.config.tokens_per_microbatch();
   const Operand* found = nullptr;

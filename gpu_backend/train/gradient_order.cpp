@@ -28,7 +28,7 @@ std::vector<GradientWriter> gradient_writers(const Program& program) {
 
   std::map<GradientPlace, GradientWriter> writers;
   std::int64_t position = 0;
-  const Plan& plan = *program.find_plan("train");
+  const Plan& plan = *program.find_plan(PlanRole::train);
   const auto visit = [&](const Op& op) {
     ++position;
     const auto* kernel = std::get_if<Kernel>(&op.body);

@@ -120,6 +120,9 @@ Result<GroupBuffers> find_group_buffers(const Program& program, const Group& gro
   const auto find = [&](ContentKind kind, std::string_view state = {}) {
     return find_buffer(program, group, kind, state);
   };
+  if (std::ranges::find(group.shard, Axis::tp, &AxisPlacement::axis) != group.shard.end())
+    return fail(fmt::format("plan, group {}, shard", group.id.value),
+                "parameters that are cut along tp cannot be filled or saved yet");
   GroupBuffers buffers{.weight = find(ContentKind::parameter),
                        .main_weight = find(ContentKind::main_parameter),
                        .gradient = find(ContentKind::gradient)};

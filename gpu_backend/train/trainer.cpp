@@ -95,7 +95,7 @@ Result<void> Trainer::prepare(Backend& backend) {
                               [this](const BoundOp& op, std::int64_t, std::optional<Nanos> ended) {
                                 return host_work(op, ended);
                               }));
-  interpreter_->count_from("train", inputs_.start.step);
+  interpreter_->count_from(PlanRole::train, inputs_.start.step);
   const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
   MFSDP_SET(parameters_, find_parameters(programs_, bytes, rank_));
   if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
@@ -394,7 +394,7 @@ Result<bool> Trainer::evaluate() {
   for (std::int64_t i = 0; i < batches; ++i) {
     MFSDP_LET(runs, has_turn());
     if (!runs) return false;
-    MFSDP_TRY(interpreter_->run("eval"));
+    MFSDP_TRY(interpreter_->run(PlanRole::eval));
     pending_ = Pending::evaluation;
     if (i == 0) MFSDP_TRY(give_logits());
   }
@@ -431,7 +431,7 @@ Result<void> Trainer::run_steps() {
     MFSDP_LET(runs, has_turn());
     if (!runs) break;
     microbatch_ = 0;
-    MFSDP_TRY(interpreter_->run("train"));
+    MFSDP_TRY(interpreter_->run(PlanRole::train));
     pending_ = Pending::step;
     pending_step_ = step_++;
     MFSDP_TRY(look_inside());

@@ -282,7 +282,7 @@ class Writer {
       const Program& program = *plan->program;
       const std::vector<TimedOp> whole = whole_step(run);
       const Replay replayed =
-          replay(program, *program.find_plan(kTrainPlan), whole, end_of_step(run));
+          replay(program, *program.find_plan(PlanRole::train), whole, end_of_step(run));
       buffers = spans_object(run, replayed.buffers, compressed.copies, *plan);
       if (!run.omitted.empty() && predicted != nullptr)
         memory = whole_memory(program, replayed, memory, end_of_step(run));
@@ -323,7 +323,7 @@ class Writer {
     std::optional<KnownPlan>& entry = plans_[run.plan_hash];
     if (!options_.program || run.plan_hash.empty()) return nullptr;
     std::shared_ptr<const Program> program = options_.program(run);
-    const Plan* plan = program ? program->find_plan(kTrainPlan) : nullptr;
+    const Plan* plan = program ? program->find_plan(PlanRole::train) : nullptr;
     if (plan == nullptr) return nullptr;
     entry = KnownPlan{.program = program,
                       .buffers = device_buffers(*program, texts_),

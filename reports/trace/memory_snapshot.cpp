@@ -236,7 +236,7 @@ class SnapshotWriter {
 
 Result<void> write_memory_snapshot(const RunResult& run, const Program& program,
                                    const std::filesystem::path& path) {
-  const Plan* plan = program.find_plan(kTrainPlan);
+  const Plan* plan = program.find_plan(PlanRole::train);
   if (run.timeline.empty() || plan == nullptr)
     return fail("run " + run.run_id,
                 "no op times are stored, from which the lifetimes of buffers follow");

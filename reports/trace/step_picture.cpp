@@ -143,7 +143,7 @@ class StepPicture {
   }
 
   void name_units(const Program& program) {
-    const Plan* plan = program.find_plan(kTrainPlan);
+    const Plan* plan = program.find_plan(PlanRole::train);
     if (plan == nullptr) return;
     const IdIndex<UnitId> units(program.units);
     for (const Op& op : ops_of(*plan))

@@ -117,7 +117,7 @@ Nanos last_of(Nanos start, Nanos end) { return end > start ? end - Nanos(1) : st
 TraceModel model_of_step(const RunResult& run, const Program* program) {
   TraceModel model;
   TrackNumbers numbers;
-  const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
+  const Plan* plan = program != nullptr ? program->find_plan(PlanRole::train) : nullptr;
   const std::vector<TimedOp> whole = whole_step(run);
   const FactsByOp facts = plan != nullptr ? op_facts(*program, *plan) : FactsByOp();
   model.processes.push_back(process_of(run, whole, facts, numbers));
@@ -162,7 +162,7 @@ std::unordered_map<OpId, LaunchedOp> launched_ops(const std::vector<OpTime>& tim
   std::unordered_map<OpId, LaunchedOp> ops;
   for (const OpTime& op : timeline)
     ops.try_emplace(op.op, LaunchedOp{.name = op.name, .kind = op.kind, .stream = op.stream});
-  const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
+  const Plan* plan = program != nullptr ? program->find_plan(PlanRole::train) : nullptr;
   if (plan == nullptr) return ops;
   const IdIndex<StreamId> streams(program->streams);
   for (const Op& op : ops_of(*plan)) {
@@ -274,7 +274,7 @@ class OpsOfRanks {
 
  private:
   void add(const std::vector<OpTime>& timeline, const Program* program) {
-    const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
+    const Plan* plan = program != nullptr ? program->find_plan(PlanRole::train) : nullptr;
     classes_.push_back({.ops = launched_ops(timeline, program),
                         .facts = plan != nullptr ? op_facts(*program, *plan) : FactsByOp()});
   }

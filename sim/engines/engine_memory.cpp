@@ -35,7 +35,7 @@ class Host {
   }
 
   bool step() {
-    for (const Segment& segment : plan_.program.find_plan(kTrainPlan)->segments)
+    for (const Segment& segment : plan_.program.find_plan(PlanRole::train)->segments)
       for (std::int64_t i = 0; i < segment.repeat; ++i)
         for (const Op& op : segment.ops)
           if (!run(op)) return false;

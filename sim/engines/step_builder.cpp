@@ -405,7 +405,8 @@ void StepBuilder::join_segments() {
 EnginePlan StepBuilder::finish() {
   EnginePlan plan;
   join_segments();
-  program_.plans.push_back({.name = std::string(kTrainPlan), .segments = std::move(segments_)});
+  program_.plans.push_back(
+      {.name = std::string(to_string(PlanRole::train)), .segments = std::move(segments_)});
   plan.padding = padding_;
   plan.program = std::move(program_);
   std::ranges::stable_partition(kept_, std::logical_not{}, &KeptFrom::in_second_step);

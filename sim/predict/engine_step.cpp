@@ -131,7 +131,7 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   run.live_peak = memory.allocated;
   run.peak_op = step.memory.peak_op;
   run.peak_place.reset();
-  if (const Plan* plan = step.plan.program.find_plan(kTrainPlan))
+  if (const Plan* plan = step.plan.program.find_plan(PlanRole::train))
     run.peak_place = place_of_op(step.plan.program, *plan, run.peak_op);
 }
 

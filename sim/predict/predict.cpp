@@ -271,12 +271,12 @@ std::size_t fullest_class(std::span<const Program> programs, const Gpu& gpu) {
 Result<Prediction> predict(std::span<const Program> programs, const CostModel& costs,
                            const RankVariation& variation,
                            const std::function<Nanos(const Op&)>& host, const RoutedRows& routed,
-                           std::string hash) {
+                           std::string hash, PlanRole role) {
   std::vector<const Plan*> plans;
   for (const Program& program : programs) {
-    plans.push_back(program.find_plan(kTrainPlan));
+    plans.push_back(program.find_plan(role));
     if (plans.back() == nullptr)
-      return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
+      return fail("plans", fmt::format("there is no plan of role {}", to_string(role)));
   }
   const Cluster& cluster = costs.cluster();
   try {

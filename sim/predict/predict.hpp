@@ -32,8 +32,8 @@ struct Prediction {
 /// The position of the program whose ranks allocate most memory.
 [[nodiscard]] std::size_t fullest_class(std::span<const Program> programs, const Gpu& gpu);
 
-/// Simulates the train plans of a job's programs, one for each class of ranks, on a cluster of as
-/// many GPUs as their mesh. `variation` sets how ranks differ; `simulation.ranks` reports the
+/// Simulates the plans of one role of a job's programs, one for each class of ranks, on a cluster of
+/// as many GPUs as their mesh. `variation` sets how ranks differ; `simulation.ranks` reports the
 /// effect. The caller fills in the user, date and name of the run. `host`: the host's time to issue
 /// an op; empty: no time, and collectives begin in the order of their launches, as in mfsdp-exec.
 /// `routed`: rows of experts; empty: balanced. `hash`: of the programs, if it is known. The run's
@@ -42,14 +42,16 @@ struct Prediction {
 [[nodiscard]] Result<Prediction> predict(std::span<const Program> programs, const CostModel& costs,
                                          const RankVariation& variation = {},
                                          const std::function<Nanos(const Op&)>& host = {},
-                                         const RoutedRows& routed = {}, std::string hash = {});
+                                         const RoutedRows& routed = {}, std::string hash = {},
+                                         PlanRole role = PlanRole::train);
 
 /// The same for a program that all ranks run.
 [[nodiscard]] inline Result<Prediction> predict(const Program& program, const CostModel& costs,
                                                 const RankVariation& variation = {},
                                                 const std::function<Nanos(const Op&)>& host = {},
-                                                const RoutedRows& routed = {}) {
-  return predict(std::span(&program, 1), costs, variation, host, routed);
+                                                const RoutedRows& routed = {},
+                                                PlanRole role = PlanRole::train) {
+  return predict(std::span(&program, 1), costs, variation, host, routed, {}, role);
 }
 
 }  // namespace mfsdp

@@ -60,7 +60,7 @@ StepEvidence evidence_of(const PredictionRequest& request) {
                                                 request.costs->cluster().gpu),
                         .error = {}};
   if (request.own_runs) evidence.error = own_error(request.own_runs->steps, evidence.kind);
-  if (const Plan* plan = request.program->find_plan(kTrainPlan))
+  if (const Plan* plan = request.program->find_plan(PlanRole::train))
     evidence.unmeasured = request.costs->unmeasured(*plan);
   return evidence;
 }
@@ -77,7 +77,7 @@ std::optional<MemoryErrors> memory_errors(const PredictionRequest& request) {
 
 /// Adds the assumption on when the engine reduces the gradients of several microbatches.
 void add_reductions(PredictedRun& run, const PredictionRequest& request) {
-  const Plan* plan = request.program->find_plan(kTrainPlan);
+  const Plan* plan = request.program->find_plan(PlanRole::train);
   if (traits_of(request.engine).runs_plans || plan == nullptr) return;
   if (const auto when = gradient_reductions(*request.program, *plan))
     run.facts.push_back({.topic = "simulation",

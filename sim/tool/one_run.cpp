@@ -113,7 +113,7 @@ Result<std::string> explanation(const SimOptions& options, const PredictionReque
     }
     case Explain::critical_path: break;
   }
-  const Plan* plan = program.find_plan(kTrainPlan);
+  const Plan* plan = program.find_plan(PlanRole::train);
   return "\n" + explain_critical_path(critical_path(program, *plan, prediction.simulation), style) +
          host_part(prediction.run.time);
 }

@@ -125,7 +125,7 @@ Json expected(const RunResult& run, const Program* program) {
       {"model", run.model_name}, {"step", run.time.step.value}, {"peak", run.memory.peak.value}};
   const std::vector<TimedOp> whole = whole_step(run);
   std::unordered_map<OpId, OpWork> facts;
-  if (program != nullptr) facts = op_facts(*program, *program->find_plan(kTrainPlan));
+  if (program != nullptr) facts = op_facts(*program, *program->find_plan(PlanRole::train));
   Json ops = Json::array();
   for (std::size_t i = 0; i < whole.size(); i += std::max<std::size_t>(whole.size() / 60, 1))
     ops.push_back(op_json(whole[i], facts));

@@ -169,7 +169,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   check_identity(*program);
-  const Plan* train = program->find_plan("train");
+  const Plan* train = program->find_plan(PlanRole::train);
   check_peak(*program, *train);
   check_proof(*program);
   if (is_slow(*train)) return 0;

@@ -71,7 +71,7 @@ TEST(MeasuredMemory, IsWhatWasPredictedButForTheRuntime) {
     settings.kernel = [](const KernelCall&) { return Result<void>(); };
     Machine machine(program, settings);
     const auto ran = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
-      MemoryMeter meter(program, kTrainPlan, backend);
+      MemoryMeter meter(program, PlanRole::train, backend);
       MFSDP_LET(interpreter, Interpreter::create(program, meter, rank));
       MFSDP_TRY(interpreter->run("train", 2));
       MFSDP_TRY(interpreter->finish());

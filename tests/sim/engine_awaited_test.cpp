@@ -36,7 +36,7 @@ std::map<Awaited, int> counted(const PlanConfig& config) {
   const auto program = build_program(config, {});
   EXPECT_TRUE(program) << program.error().message();
   if (!program) return {};
-  const Plan& plan = *program->find_plan(kTrainPlan);
+  const Plan& plan = *program->find_plan(PlanRole::train);
   const AwaitedKinds kinds(*program, plan);
   std::map<Awaited, int> counts;
   for (const Segment& segment : plan.segments)

@@ -76,7 +76,7 @@ TEST(Llama3On8H200, MuonTakesAnEleventhMoreThanAdamw) {
 TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
   const Program program = *build_program(llama(), {});
   const CostModel alone = costs_on(16);
-  const CostModel mixed = alone.mixed(program, *program.find_plan("train"));
+  const CostModel mixed = alone.mixed(program, *program.find_plan(PlanRole::train));
   const auto costs = [](const CostModel& model, std::int64_t ranks, Transport by) {
     return model.collective(CollectiveKind::reduce_scatter, Bytes(872448000), {.ranks = ranks},
                             {.transport = by, .dtype = DType::fp32});
@@ -114,7 +114,7 @@ TEST(Llama3On8H200, CopyEnginesDoNothingBetweenNodes) {
 // Slower collectives move the same bytes, so they draw the same energy.
 TEST(Llama3On8H200, AnAnchorOfCollectivesLeavesTheClockAlone) {
   const Program program = *build_program(llama(), {});
-  const Plan& plan = *program.find_plan("train");
+  const Plan& plan = *program.find_plan(PlanRole::train);
   const CostModel alone = costs_on(8);
   const CostModel costs = alone.mixed(program, plan);
   const CostModel slower = alone.scaled(1, 2).mixed(program, plan);
@@ -130,7 +130,7 @@ TEST(Llama3On8H200, AnAnchorOfCollectivesLeavesTheClockAlone) {
 
 /// How many times as long as alone it takes in the step.
 double in_the_step(const CostModel& alone, const Program& program, KernelKind kind) {
-  const Plan& plan = *program.find_plan("train");
+  const Plan& plan = *program.find_plan(PlanRole::train);
   const CostModel mixed = alone.mixed(program, plan);
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops)

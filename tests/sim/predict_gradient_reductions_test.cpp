@@ -26,13 +26,13 @@ std::optional<GradientReductions> of_engine(EngineKind engine, std::int64_t micr
   const auto config = engine_config(engine, config_of(microbatches));
   EXPECT_TRUE(config) << config.error().message();
   const EnginePlan plan = engine_plan_of(engine, *config, {}, std::int64_t{50} << 20);
-  return gradient_reductions(plan.program, *plan.program.find_plan(kTrainPlan));
+  return gradient_reductions(plan.program, *plan.program.find_plan(PlanRole::train));
 }
 
 std::optional<GradientReductions> of_ours(Strategy strategy) {
   const auto program = build_program(config_of(3, strategy), {});
   EXPECT_TRUE(program) << program.error().message();
-  return gradient_reductions(*program, *program->find_plan(kTrainPlan));
+  return gradient_reductions(*program, *program->find_plan(PlanRole::train));
 }
 
 TEST(GradientReductionsOf, OneMicrobatchHasNothingToSay) {

@@ -16,6 +16,7 @@
 #include "sim/hardware/catalogue.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/scenarios.hpp"
+#include "tests/support/shipped_plan.hpp"
 
 namespace mfsdp {
 namespace {
@@ -113,7 +114,7 @@ Program built_8b(std::vector<std::string> frozen, Recompute recompute = Recomput
   return build_program(config, {}).value();
 }
 
-double flops_of(const Program& program) { return model_flops(*program.find_plan("train")); }
+double flops_of(const Program& program) { return model_flops(*program.find_plan(PlanRole::train)); }
 
 /// Per block: matrices (6144 + 4096 + 28672 + 14336) * 4096 = 218,103,808; attention, causal, a
 /// forward: 2 * 32 heads * 128 * 8192 = 67,108,864 a token. Head: 128256 * 4096 = 525,336,576.
@@ -245,12 +246,31 @@ TEST(Predict, AVariationOutOfRangeIsAnError) {
 TEST(Predict, APlanWithoutTrainIsAnError) {
   auto program = program_of(Strategy::optim_grads_params, data_parallel_mesh(1, 8), 1);
   ASSERT_TRUE(program) << program.error().message();
-  std::erase_if(program->plans, [](const Plan& plan) { return plan.name == "train"; });
+  std::erase_if(program->plans, [](const Plan& plan) { return plan.role() == PlanRole::train; });
   const auto costs = costs_of(8);
   ASSERT_TRUE(costs) << costs.error().message();
   const auto prediction = predict(*program, *costs);
   ASSERT_FALSE(prediction);
-  EXPECT_EQ(prediction.error().message(), "plans: there is no plan named 'train'");
+  EXPECT_EQ(prediction.error().message(), "plans: there is no plan of role train");
+}
+
+/// Forward alone, of one microbatch: the other plans' kernels of a model, and one copy more.
+TEST(Predict, PlansOfEachRoleHaveTimesOfTheirOwn) {
+  const Program program = test::shipped_plan("logprob/llama_nano.json");
+  const CostModel costs = costs_of(1).value();
+  const auto predicted = [&](PlanRole role) {
+    return predict(program, costs, {}, {}, {}, role).value().run;
+  };
+  const PredictedRun train = predicted(PlanRole::train);
+  const PredictedRun eval = predicted(PlanRole::eval);
+  const PredictedRun logprob = predicted(PlanRole::logprob);
+  EXPECT_EQ(train.time.step, predict(program, costs).value().run.time.step);
+  EXPECT_GT(eval.time.step, Nanos(0));
+  EXPECT_GE(logprob.time.step, eval.time.step);
+  EXPECT_LT(logprob.time.step, train.time.step);
+  EXPECT_EQ(logprob.plan.model_flops, eval.plan.model_flops);
+  // Two microbatches, each with a forward and a backward of two forwards.
+  EXPECT_EQ(train.plan.model_flops, 6 * eval.plan.model_flops);
 }
 
 RC_GTEST_PROP(Predict, SumsHoldForEveryConfiguration, ()) {

@@ -18,7 +18,7 @@ struct Predicted {
   Prediction prediction;
 
   [[nodiscard]] const PredictedRun& run() const { return prediction.run; }
-  [[nodiscard]] const Plan& plan() const { return *program.find_plan(kTrainPlan); }
+  [[nodiscard]] const Plan& plan() const { return *program.find_plan(PlanRole::train); }
 };
 
 template <class T>

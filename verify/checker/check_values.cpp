@@ -9,6 +9,14 @@
 namespace mfsdp::checker {
 namespace {
 
+/// The stated one, or the plan's name.
+std::string role_of(const Json& plan) {
+  std::string role = plan.value("role", plan.at("name").get<std::string>());
+  if (role != "train" && role != "eval" && role != "logprob")
+    refuse("plan {}: is neither train nor eval nor logprob", plan.at("name").dump());
+  return role;
+}
+
 class Steps {
  public:
   Steps(const PlanView& view, CheckedPlan& figures, StatisticTables& tables, Messages& messages)
@@ -23,6 +31,8 @@ class Steps {
                   {"step_block", 64},
                   {"report", 32}});
     if (state_.model.scales_loss) bytes["loss_scale"] = 16;
+    for (const Json& plan : state_.view.json.at("plans"))
+      if (role_of(plan) == "logprob") bytes["log_probs"] = times(4, state_.model.tokens);
     for (Index b = 0; b < state_.view.homes.size(); ++b) {
       const std::string port = port_of(b);
       if (port.empty()) continue;
@@ -40,13 +50,15 @@ class Steps {
     Names names{"tokens", "step_block", "report"};
     for (const auto& [name, bytes] : state_.model.rope_tables) names.insert(name);
     if (state_.model.scales_loss) names.insert("loss_scale");
+    for (const Json& plan : state_.view.json.at("plans"))
+      if (role_of(plan) == "logprob") names.insert("log_probs");
     return names;
   }
 
   void begin(Index p) {
     const Json& json = state_.view.json.at("plans")[p];
-    state_.trains = json.at("name") == "train";
-    if (!state_.trains && json.at("name") != "eval") refuse("plan {}: neither train nor eval", p);
+    role_ = role_of(json);
+    state_.trains = role_ == "train";
     count_microbatches(p);
     state_.values.begin_plan();
     state_.weights.begin_plan();
@@ -77,6 +89,9 @@ class Steps {
   /// Steps of which the host of this class received the loss.
   [[nodiscard]] Int reports() const { return reports_; }
   [[nodiscard]] Int steps() const { return state_.step + 1; }
+  /// The same of log-probabilities.
+  [[nodiscard]] Int log_probs() const { return log_probs_; }
+  [[nodiscard]] Int steps_of_log_probs() const { return steps_of_log_probs_; }
 
  private:
   // ---- steps of training
@@ -126,7 +141,7 @@ class Steps {
   void begin_step(bool again) {
     if (again) end_step();
     ++state_.step;
-    reported_ = false;
+    reported_ = gave_log_probs_ = false;
     state_.ledger.begin_step();
     for (Int i = 0; i < in_step() && state_.view.classes > 1; ++i)
       state_.ledger.add_pass(first_pass_ + i);
@@ -134,7 +149,11 @@ class Steps {
   }
   void end_step() {
     if (!reported_ && state_.view.classes == 1) refuse("step: the host does not receive its loss");
+    if (role_ == "logprob" && !gave_log_probs_ && state_.view.classes == 1)
+      refuse("step: the host does not receive its log-probabilities");
     reports_ += reported_ ? 1 : 0;
+    log_probs_ += gave_log_probs_ ? 1 : 0;
+    steps_of_log_probs_ += role_ == "logprob" ? 1 : 0;
     first_pass_ += in_step();
     if (state_.trains) state_.weights.end_step();
     if (state_.trains) state_.directions.end_step();
@@ -228,9 +247,20 @@ class Steps {
       state_.values.make(op, to, {"step_block", -1, state_.step});
     } else if (op.does == "d2h" && port_of(to.buffer) == "report" && to.offset == 0) {
       report(op, from, to);
+    } else if (op.does == "d2h" && port == "" && port_of(to.buffer) == "log_probs" && all &&
+               to.offset == 0 && role_ == "logprob") {
+      give_log_probs(op, from);
     } else {
       refuse("{}: copies a port that the host does not fill or read so", op.place());
     }
+  }
+  /// Those of all tokens of the microbatch.
+  void give_log_probs(const Op& op, const Operand& from) {
+    const Int layers = state_.view.json.at("config").at("model").at("layers");
+    if (from.elements != state_.model.tokens || from.dtype != "fp32" ||
+        state_.values.whole(op, from) != Value{"log_probs", layers + 1, pass_})
+      refuse("{}: is not this microbatch's log-probabilities", op.place());
+    gave_log_probs_ = true;
   }
   /// Gradients are followed where they go, and values, on the device and through the host's memory.
   /// Anything else that is copied is none.
@@ -248,7 +278,7 @@ class Steps {
     state_.weights.acquire(to.buffer);
   }
 
-  /// Loss and norm, four numbers each; of eval the loss alone.
+  /// Loss and norm, four numbers each; of plans that do not train the loss alone.
   void report(const Op& op, const Operand& from, const Operand& to) {
     const auto part = [&](Int begin) {
       Operand four = from;
@@ -275,6 +305,9 @@ class Steps {
     } else if (state_.is_direction(from) || state_.is_direction(to)) {
       if (op.does != "all_gather") refuse("{}: sums directions", op.place());
       state_.directions.gather(op);
+    } else if (op.does == "all_reduce" && state_.view.homes[from.buffer].kind.empty() &&
+               home.kind.empty() && has_terms(from)) {
+      sum_terms(op, from, to);
     } else if (op.does != "all_gather") {
       if (!state_.is_gradient(to)) return spoil(op, from, to);
       if (op.body->at("dtype") != reduced_dtype(op))
@@ -286,14 +319,29 @@ class Steps {
       statistics_.gather(op, from, to);
     }
   }
+  [[nodiscard]] bool has_terms(const Operand& from) {
+    const auto cells = state_.values.look(from);
+    return !cells.empty() && !Model::summed(cells[0].second.value.name).empty();
+  }
+  /// Terms of a value on ranks of tp.
+  void sum_terms(const Op& op, const Operand& from, const Operand& to) {
+    const Value term = state_.values.whole(op, from);
+    if (axes_of(op) != Axes{"tp"})
+      refuse("{}: sums {} over other ranks than those of tp", op.place(), term.name);
+    state_.values.make(op, to, {Model::summed(term.name), term.owner, term.pass});
+  }
+  /// Those of the op's communicator on which there are several ranks.
+  [[nodiscard]] Axes axes_of(const Op& op) const {
+    Axes axes;
+    for (const std::string axis : state_.view.communicator_of(op).at("axes"))
+      if (state_.view.mesh.contains(axis)) axes.push_back(axis);
+    return axes;
+  }
   /// Rows go to the ranks that have their experts, and back.
   void exchange_rows(const Op& op, const Operand& from, const Operand& to) {
     const Value sent = state_.values.whole(op, from);
     const std::string received = Model::received(sent.name);
-    Axes axes;
-    for (const std::string axis : state_.view.communicator_of(op).at("axes"))
-      if (state_.view.mesh.contains(axis)) axes.push_back(axis);
-    if (axes != Axes{"ep"} || received.empty())
+    if (axes_of(op) != Axes{"ep"} || received.empty())
       refuse("{}: sends {} to ranks that do not read it", op.place(), sent.name);
     state_.values.make(op, to, {received, sent.owner, sent.pass});
   }
@@ -388,7 +436,7 @@ class Steps {
   }
 
   void update(const Op& op) {
-    if (!state_.trains) refuse("{}: updates weights in eval", op.place());
+    if (!state_.trains) refuse("{}: updates weights in a plan that does not train", op.place());
     // A direction has been scaled before it was orthogonalised.
     const bool makes = op.does == "momentum";
     const bool along = !makes && has(op, "direction");
@@ -415,8 +463,9 @@ class Steps {
   Statistics statistics_;
   ModelSteps model_steps_{state_, statistics_};
   Messages& messages_;
-  bool reported_ = false;
-  Int reports_ = 0;
+  std::string role_{};  ///< of the plan
+  bool reported_ = false, gave_log_probs_ = false;
+  Int reports_ = 0, log_probs_ = 0, steps_of_log_probs_ = 0;
   Int pass_ = -1;       ///< microbatches whose tokens were read, less 1
   Int first_pass_ = 0;  ///< the first one of this step
   Index plan_ = 0, next_ = 0;
@@ -433,19 +482,34 @@ void check_groups(const std::deque<PlanView>& views) {
   }
 }
 
-/// Plans have equal names in all classes, in one order.
+/// Plans have equal names and roles in all classes, in one order.
 void check_names(const std::deque<PlanView>& views) {
-  std::vector<std::string> first;
+  std::vector<std::pair<std::string, std::string>> first;
   for (const PlanView& view : views) {
-    std::vector<std::string> names;
-    for (const Json& plan : view.json.at("plans")) names.push_back(plan.at("name"));
-    if (first.empty()) first = names;
-    const Names all(names.begin(), names.end());
-    if (all.size() != names.size()) refuse("plans: two of one name");
-    if (names != first) refuse("plans: classes have different ones");
-    if (all != Names{"eval", "train"} && (views.size() == 1 || all != Names{"train"}))
+    std::vector<std::pair<std::string, std::string>> plans;
+    Names names, roles;
+    for (const Json& plan : view.json.at("plans")) {
+      plans.emplace_back(plan.at("name"), role_of(plan));
+      if (!names.insert(plan.at("name")).second || !roles.insert(role_of(plan)).second)
+        refuse("plans: two of one name or role");
+    }
+    if (first.empty()) first = plans;
+    if (plans != first) refuse("plans: classes have different ones");
+    if (!roles.contains("train") || (views.size() == 1 && !roles.contains("eval")))
       refuse("plans: expected train and eval");
   }
+}
+
+/// The host of one class receives the loss of a step, and its log-probabilities where it has some.
+void check_reports(const std::deque<Steps>& classes) {
+  Int reports = 0, log_probs = 0;
+  for (const Steps& of : classes) {
+    reports += of.reports();
+    log_probs += of.log_probs();
+  }
+  if (reports != classes[0].steps()) refuse("step: the hosts do not receive its loss once");
+  if (log_probs != classes[0].steps_of_log_probs())
+    refuse("step: the hosts do not receive its log-probabilities once");
 }
 
 }  // namespace
@@ -464,10 +528,8 @@ void check_values(const std::deque<PlanView>& views, CheckedPlan& figures) {
       }
       for (Steps& of : classes) of.end();
       if (!messages.empty()) refuse("plan {}: a message is not received", p);
+      check_reports(classes);
     }
-  Int reports = 0;
-  for (const Steps& of : classes) reports += of.reports();
-  if (reports != classes[0].steps()) refuse("step: the hosts do not receive its loss once");
   Names missing = classes[0].ports();
   for (const Steps& of : classes) of.check_ports(missing);
   if (!missing.empty()) refuse("plan: there is no buffer for port {}", *missing.begin());

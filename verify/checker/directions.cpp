@@ -32,6 +32,7 @@ std::vector<Directions::Matrix> Directions::matrices_of(const Group& group) cons
   const bool fused = model.value("fused_weights", false);
   const Int head = model.at("head_dim");
   std::vector<Matrix> matrices;
+  if (group.tp_dim) return matrices;  // Muon is refused with ranks on tp
   for (const auto& [begin, parameter] : group.parameters) {
     if (parameter.shape.size() != 2) continue;
     std::vector<Int> parts{parameter.shape[0]};

@@ -97,17 +97,19 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
              gives_parts = !view_.homes[output.buffer].unsummed_over.empty();
   if (parts.empty() == (op.does == "sum_ranks") || gives_parts != deals)
     refuse("{}: uses one rank's contribution as a sum over ranks", op.place());
-  Names axes, cut;
+  Names axes;
+  Axes cut;
   if (op.kind == "collective") axes = view_.communicator_of(op).at("axes");
   std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
   for (Int kind = 1; kind <= to.kind; ++kind)
     if (const auto& axis = cuts[static_cast<std::size_t>(kind - 1)];
         kind > from.kind || axes.contains(axis))
-      cut.insert(axis);
+      cut.push_back(axis);
   const Int shift = home ? 0 : to.begin - from.begin;
   if (from.begin >= from.end || from.group != to.group || from.kind > to.kind ||
       from.begin + shift != to.begin || from.end + shift != to.end ||
-      cut != (deals || op.does == "reduce_scatter" ? axes : Names{}) ||
+      Names(cut.begin(), cut.end()) != (deals || op.does == "reduce_scatter" ? axes : Names{}) ||
+      !view_.counts_ranks(cut) ||
       (deals && axes != Names{view_.homes[output.buffer].unsummed_over}))
     refuse("{}: moves a gradient to other elements", op.place());
   const Names summed = deals ? Names{} : parts.empty() ? axes : Names{parts};

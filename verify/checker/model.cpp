@@ -91,8 +91,10 @@ Model::Model(const PlanView& view)
   if (expert_ranks_ != (view.expert_grid.contains("ep") ? view.expert_grid.at("ep") : 0))
     refuse("config: expert_parallel is not the number of ranks on axis ep");
   read_adapters();
+  read_tensor_ranks(view);
   check_units(view);
   check_parameters(view);
+  take_part_of_rank();
   add_ends();
   add_norms();
   add_attention();
@@ -187,9 +189,10 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
     if (is_scaled) made.attributes["scale"] = model.at(multiplier);
     add(std::move(made));
   };
-  std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
-                            in_rows_of(place, makes("output", compute_, {rows, outputs},
-                                                    product_without_adapters(parameter, out)))};
+  std::vector<Flow> forward{
+      reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
+      in_rows_of(place, makes("output", compute_, {rows, outputs},
+                              in_terms(parameter, 1, product_without_adapters(parameter, out))))};
   const bool has_bias = parameter == "qkv"    ? bias_
                         : parameter == "head" ? false
                                               : biases_ && !parameter.starts_with("shared");
@@ -199,7 +202,8 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
     std::swap(forward[2], forward.back());
   }
   step(0, std::move(forward));
-  const std::string gradient_in = gradient_without_adapters(parameter, d_in);
+  const std::string gradient_in =
+      in_terms(parameter, 0, gradient_without_adapters(parameter, d_in));
   const std::size_t arrow = gradient_in.find('>');
   Flow made = arrow == std::string::npos
                   ? makes("d_input", compute_, {rows, inputs}, gradient_in)
@@ -229,11 +233,14 @@ Json Model::root_of_hidden() const {
 /// Where a microbatch begins and ends.
 void Model::add_ends() {
   const Shape rows{tokens, hidden_};
-  const Shape table{vocab_, hidden_};
+  const Shape table{lookup_rows_, hidden_};
   std::map<std::string, Json> lookup{{"cols", hidden_}, {"rows", tokens}};
   if (config_.at("model").value("scaled_embedding", false)) lookup["scale"] = root_of_hidden();
   if (config_.at("model").contains("embedding_multiplier"))
     lookup["scale"] = config_.at("model").at("embedding_multiplier");
+  if (cut_.contains("embedding"))
+    lookup["vocab_begin"] = {
+        {"name", "vocab_begin"}, {"per", {{{"axis", "tp"}, {"step", lookup_rows_}}}}, {"value", 0}};
   if (!rotates_)
     add_positions(lookup);
   else
@@ -241,7 +248,7 @@ void Model::add_ends() {
          .place = Place::embedding,
          .attributes = lookup,
          .flows = {reads("tokens", "int32", {tokens}, "tokens"), weight("embedding", table),
-                   makes("output", compute_, rows, "+input")}});
+                   makes("output", compute_, rows, in_terms("embedding", 0, "+input"))}});
   add({.kernel = "embedding_backward",
        .place = Place::embedding,
        .attributes = lookup,
@@ -265,6 +272,11 @@ void Model::add_ends() {
               .chunk = true,
               .least_scratch = kSumScratch};
     if (trains && scales_loss) step.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
+    if (!trains) {
+      Step gives = step;
+      gives.flows.push_back(makes("log_probs", statistic, {kRows}, "log_probs"));
+      add(std::move(gives));
+    }
     add(std::move(step));
   }
 }

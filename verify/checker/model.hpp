@@ -76,6 +76,8 @@ class Model {
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
   /// What each rank of ep has of such values of all of them; empty where none is sent.
   [[nodiscard]] static std::string received(const std::string& sent);
+  /// The sum over ranks of tp of values that are terms of it; empty where a value is none.
+  [[nodiscard]] static std::string summed(const std::string& terms);
   std::string statistic;      ///< dtype of statistics
   Json clip;                  ///< limit of the norm
   bool main_weights = false;  ///< beside those that kernels read
@@ -127,6 +129,11 @@ class Model {
   void add_rotation();
   [[nodiscard]] std::vector<Flow> in_documents(std::vector<Flow> flows) const;
   void add_mlp();
+  // Tensor parallelism (tensor_parallel.cpp).
+  void read_tensor_ranks(const PlanView& view);
+  void take_part_of_rank();
+  [[nodiscard]] std::string in_terms(const std::string& parameter, Int dim,
+                                     const std::string& value) const;
   // Blocks with experts (experts.cpp).
   void read_experts(const Json& model);
   [[nodiscard]] bool has_experts(Int owner) const;
@@ -207,8 +214,11 @@ class Model {
   bool plain_shared_ = false;  ///< that expert has no weight, and another name
   bool gates_shared_ = false;  ///< the expert that all tokens have is multiplied by a weight
   Json routed_scale_{};
-  Int rank_ = 0;  ///< of adapters; 0: there are none
-  Json scale_{};  ///< by which their GEMMs are multiplied
+  Int tensor_ranks_ = 1;              ///< of tp
+  std::map<std::string, Int> cut_{};  ///< dim along which they divide parameters of that role
+  Int lookup_rows_ = 0;               ///< of the embedding, on a rank
+  Int rank_ = 0;                      ///< of adapters; 0: there are none
+  Json scale_{};                      ///< by which their GEMMs are multiplied
   std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};

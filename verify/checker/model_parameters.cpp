@@ -140,6 +140,13 @@ void Model::check_parameters(const PlanView& view) const {
                           (rank_ == 0 || name.find(".lora_") != std::string::npos);
       auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
       if (group.of_experts && !wanted.empty()) wanted.mapped().second.at(0) /= expert_ranks_;
+      if (group.tp_dim && !wanted.empty()) {
+        Shape& shape = wanted.mapped().second;
+        const auto dim = static_cast<Index>(*group.tp_dim);
+        if (dim >= shape.size() || shape[dim] % tensor_ranks_ != 0)
+          refuse("group {}: ranks of tp do not divide parameter {}", g, name);
+        shape[dim] /= tensor_ranks_;
+      }
       const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
           entry.value("decay", false) != decays || trains != group.trains ||

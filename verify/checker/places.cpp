@@ -51,10 +51,15 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
     if (outside >= outer_least) axes.push_back(outer);
     return several(view, axes);
   };
-  if (group.cut != cut_by(0, 1))
+  // Groups that all ranks of tp have may be sharded over these too, after all else.
+  const auto without_tp = [&](Axes axes) {
+    if (!group.tp_dim && !axes.empty() && axes.back() == "tp") axes.pop_back();
+    return axes;
+  };
+  if (without_tp(group.cut) != cut_by(0, 1))
     refuse("group {}: is sharded in another way than the strategy's", view.groups.size());
   for (const auto& [placed, least] : cut_from)
-    if (axes_of(view, json.value(placed, Json::array())) != cut_by(least, least))
+    if (without_tp(axes_of(view, json.value(placed, Json::array()))) != cut_by(least, least))
       refuse("group {}: its {} is sharded in another way than the strategy's", view.groups.size(),
              placed);
   const Int chunk = json.at("chunk");
@@ -64,13 +69,22 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
            shard, chunk);
 }
 
+/// The dim along which ranks of tp divide a group's parameters, if they do.
+std::optional<Int> tp_dim_of(const PlanView& view, const Json& json) {
+  for (const Int dim : {0, 1})
+    if (json.value("shard", Json()) == Json{{{"axis", "tp"}, {"dim", dim}, {"kind", "shard"}}} &&
+        view.dense.contains("tp"))
+      return dim;
+  return std::nullopt;
+}
+
 /// Whether a group's parameters are expert-parallel: by their roles, where the mesh has ranks for
 /// it. They are cut along their first dim. Either all parameters of a group are, or none.
 bool has_expert_parameters(const PlanView& view, const Json& json) {
   static const Names roles{"experts_down", "experts_down_bias", "experts_gate_up",
                            "experts_gate_up_bias"};
   const Json shard = json.value("shard", Json::array());
-  const bool of_experts = !shard.empty();
+  const bool of_experts = !shard.empty() && !tp_dim_of(view, json);
   const Json wanted = {{{"axis", "ep"}, {"dim", 0}, {"kind", "shard"}}};
   bool right = !of_experts || shard == wanted;
   for (const Json& entry : json.at("parameters"))
@@ -86,10 +100,11 @@ void read_group(PlanView& view, const Json& json) {
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
               has_expert_parameters(view, json), several(view, json.value("cut", Axes{}))};
   group.optimizer = json.value("optimizer", "");
-  // Ranks that differ on any axis have other tokens. Ranks with the same parameters sum over it;
-  // only experts differ between ranks, along ep.
+  group.tp_dim = tp_dim_of(view, json);
+  // Ranks that differ on any axis but tp have other tokens. Ranks with the same parameters sum over
+  // it; only experts differ between ranks, along ep.
   for (const auto& [axis, ranks] : group.of_experts ? view.expert_grid : view.dense)
-    if (!group.of_experts || axis != "ep") group.reduce[axis] = 1;
+    if (axis != "ep" && axis != "tp") group.reduce[axis] = 1;
   const Axes reduce = several(view, json.value("reduce", Axes{}));
   const Names cuts(group.cut.begin(), group.cut.end());
   const Names sums(reduce.begin(), reduce.end());
@@ -323,9 +338,11 @@ namespace {
 bool is_own_part(const PlanView& view, const Op& op, const Operand& part, const Operand& whole) {
   PerAxis strides;
   Int step = times(part.elements, size_of(part.dtype));
-  const Axes axes = view.communicator_of(op).at("axes");
-  for (const std::string& axis : std::views::reverse(axes)) {
-    if (view.mesh.contains(axis)) strides[axis] = step;
+  // Members are counted as ranks are, whatever order a communicator has its axes in.
+  const Names axes = view.communicator_of(op).at("axes");
+  for (const std::string& axis : std::views::reverse(view.order)) {
+    if (!axes.contains(axis)) continue;
+    strides[axis] = step;
     step = times(step, view.ranks_on(axis));
   }
   return part.dense && whole.dense && part.offset == whole.offset && whole.rank_strides.empty() &&

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <tuple>
@@ -65,7 +66,8 @@ struct Op {
   Index stream;
   Index event;  ///< of a record or a wait
   std::vector<Operand> operands;
-  std::map<std::string, Json> attributes;  ///< of a kernel
+  std::map<std::string, Json>
+      attributes;  ///< of a kernel; with its name where it has steps by rank
 
   /// A whole number, or 0.
   [[nodiscard]] Int attribute(const char* name) const {
@@ -114,7 +116,7 @@ inline const Names kMovers{"accumulate", "cast", "sum_ranks", "zero_padding"};
 
 /// Axes of the dense mesh and of the expert mesh, outermost first.
 inline constexpr const char* kStages = "pp";
-inline const Axes kDenseOrder{kStages, "dp_outer", "dp_shard"};
+inline const Axes kDenseOrder{kStages, "dp_outer", "dp_shard", "tp"};
 inline const Axes kDealtOrder{"expt_dp_outer", "expt_dp", "ep"};
 
 /// Elements of a group.
@@ -131,6 +133,7 @@ struct Group {
   PerAxis reduce{};         ///< 1 for each axis to sum over once
   std::map<Int, Parameter> parameters{};  ///< by first element
   std::string optimizer{};                ///< of one that trains
+  std::optional<Int> tp_dim{};            ///< along which ranks of tp divide its parameters
 };
 /// The contents that a buffer states: elements of groups, or what the host writes or reads.
 struct Home {
@@ -196,6 +199,13 @@ struct PlanView {
     if (copy.does == "d2d") return nullptr;
     const Operand& on_host = copy.operands.at(copy.does == "h2d" ? 0 : 1);
     return homes.at(on_host.buffer).kind == "port" ? &on_host : nullptr;
+  }
+  /// Whether these axes are in the order in which the members of a communicator over them count:
+  /// outermost first. Only then a cut along them, in this order, gives each member its own part.
+  [[nodiscard]] bool counts_ranks(const Axes& axes) const {
+    auto next = order.begin();
+    for (const std::string& axis : axes) next = std::find(next, order.end(), axis);
+    return axes.empty() || next != order.end();
   }
   [[nodiscard]] const Json& communicator_of(const Op& op) const {
     return json.at("communicators").at(at("communicators", *op.body, "communicator"));

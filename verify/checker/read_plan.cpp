@@ -120,7 +120,7 @@ void read_mesh(PlanView& view) {
   const Json& mesh = view.json.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected one or two meshes, and at most 63 streams");
-  Names dense{"dp_outer", "dp_shard"};
+  Names dense{"dp_outer", "dp_shard", "tp"};
   if (view.classes > 1) dense.insert(kStages);
   read_grid(view, mesh.at("dense"), view.dense, dense);
   read_grid(view, mesh.value("experts", Json::array()), view.expert_grid,
@@ -176,8 +176,10 @@ const Op* read_op(PlanView& view, const Json& json, Int microbatch) try {
   for (const Json& entry : body->value("operands", Json::array()))
     op.operands.push_back(read_operand(view, entry, entry.at("role"), microbatch));
   for (const Json& entry : body->value("attributes", Json::array()))
-    if (!op.attributes.emplace(entry.at("name"), entry.at("value")).second)
-      refuse("an attribute is given twice");
+    if (entry.size() != (entry.contains("per") ? 3 : 2) ||
+        !op.attributes.emplace(entry.at("name"), entry.contains("per") ? entry : entry.at("value"))
+             .second)
+      refuse("an attribute is given twice, or is more than a number");
   for (const char* role : {"input", "output"})
     if (body->contains(role))
       op.operands.push_back(read_operand(view, body->at(role), role, microbatch));

@@ -91,6 +91,7 @@ void Statistics::finish_norm(const Op& op) {
     const auto& [group, kind] = tables_.partials.at(static_cast<std::size_t>(cell.value.owner));
     const Axes& cut = state_.view.groups[group].cut;
     Names apart(cut.begin(), cut.begin() + kind);
+    if (state_.view.groups[group].tp_dim) apart.insert("tp");
     bool right = apart == members.axes;
     if (state_.view.groups[group].of_experts) {
       // Another grid of the same ranks: of as many neighbours each has its own elements.
@@ -134,7 +135,8 @@ void Statistics::finish_loss(const Op& op) {
     refuse("{}: divides 1/T by another loss scale than the gradients contain", op.place());
   const Operand& input = operand(op, "input");
   const Members members = members_of(op, input);
-  const Names all = names_of(state_.view.dense);
+  Names all = names_of(state_.view.dense);
+  all.erase("tp");  // its ranks have the same tokens, and the whole loss of each
   const Cell& cell = members.cells.at(0).second;
   if (members.axes != all || members.cells.size() != 1 || cell.value.name != "loss_sums" ||
       cell.base != members.cells[0].first || input.dtype != state_.model.statistic ||

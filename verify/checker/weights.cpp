@@ -55,10 +55,11 @@ void Weights::gather(const Op& op) {
                       from.begin == to.begin && from.end == to.end;
   Names axes = view_.communicator_of(op).at("axes");
   std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
-  Names cut;
+  Axes cut;
   for (Int kind = to.kind; slices && kind < from.kind; ++kind)
-    cut.insert(view_.groups[from.group].cut[static_cast<std::size_t>(kind)]);
-  if (!slices || axes != cut) refuse("{}: does not gather shards of a group", op.place());
+    cut.push_back(view_.groups[from.group].cut[static_cast<std::size_t>(kind)]);
+  if (!slices || axes != Names(cut.begin(), cut.end()) || !view_.counts_ranks(cut))
+    refuse("{}: does not gather shards of a group", op.place());
   read(op, part, from);
   for (Held* held : cut_out(held_in(op, whole, to), to.begin, to.end))
     *held = {updates_[to.group], to.kind};

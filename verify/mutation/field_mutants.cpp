@@ -42,8 +42,9 @@ std::string label_of(const PlanJson& node) {
   for (const char* says : {"kind", "role"})
     if (node.contains(says) && node[says].is_string())
       return "{" + node[says].get<std::string>() + "}";
-  // A name with a value, such as an attribute.
-  if (node.size() == 2 && node.contains("name") && node.contains("value"))
+  // A name with a value, such as an attribute, which may have steps by rank.
+  if (node.size() == (node.contains("per") ? 3 : 2) && node.contains("name") &&
+      node.contains("value"))
     return "{" + node["name"].dump() + "}";
   // One of several alternatives, named by its only key.
   for (const auto& [key, member] : node.items())

@@ -138,7 +138,7 @@ class Run {
   Run(const Job& job, const RunBitsSettings& settings)
       : job_(job),
         program_(job.programs.front()),
-        evaluates_(program_.find_plan("eval") != nullptr),
+        evaluates_(program_.find_plan(PlanRole::eval) != nullptr),
         deadline_(settings.deadline) {
     const PlanConfig& config = program_.config;
     const DatasetSettings form{.vocab = config.model.vocab, .seq_len = config.seq_len};

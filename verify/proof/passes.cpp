@@ -88,7 +88,7 @@ constexpr std::array kProgramPasses{
         [](ProgramState& s, FindingList& found) { check_persistent_places(s.program, found); }},
     ProofPass<ProgramState>{
         {"axes of the mesh", "MF113"},
-        [](ProgramState& s, FindingList& found) { check_axes(s.program.config.mesh, found); }},
+        [](ProgramState& s, FindingList& found) { check_axes(s.program, s.of_model, found); }},
     ProofPass<ProgramState>{{"shapes of collectives", "MF204"},
                             [](ProgramState& s, FindingList& found) {
                               check_collective_shapes(s.program, s.index, s.of_model, found);

@@ -68,7 +68,7 @@ Result<RunConformance> conform(const VerifyOptions& options, const Session& sess
                             printable(run.tool), to_string(run.status)));
   MFSDP_LET(program, plan_of(run, conformed.subject, options, session));
   conformed.plan_hash = run.plan_hash;
-  auto checked = check_conformance(program, *program.find_plan(kTrainPlan), measured->launches,
+  auto checked = check_conformance(program, *program.find_plan(PlanRole::train), measured->launches,
                                    settings_for(run));
   if (!checked) return fail(conformed.subject + ": " + checked.error().where, checked.error().what);
   conformed.conformance = std::move(*checked);

@@ -35,7 +35,8 @@ struct TokenCopy {
 };
 
 /// Row i of the output is row tokens[i] of the table, times `scale`; where there is a table of
-/// positions, plus the row of that for the token's position.
+/// positions, plus the row of that for the token's position. A rank may have a part of the
+/// vocabulary, from id `vocab_begin` on: rows of other ids are 0.
 template <class T>
 struct EmbeddingForward {
   std::span<const std::int32_t> tokens;
@@ -47,6 +48,8 @@ struct EmbeddingForward {
   std::int64_t seq_len = 1;
   const std::int32_t* in_documents = nullptr;  ///< [tokens]: positions; null: places in sequences
   T* output = nullptr;                         ///< [tokens, cols]
+  std::int64_t vocab_begin = 0;                ///< the id of the table's first row
+  bool is_part = false;                        ///< of a vocabulary
 
   [[nodiscard]] constexpr std::int64_t position(std::int64_t token) const {
     return in_documents == nullptr ? token % seq_len : in_documents[token];
@@ -60,6 +63,7 @@ struct EmbeddingForward {
     op.attribute("rows", rows);
     op.attribute_if_any("scale", scale);
     op.attribute_if_any("seq", seq_len);
+    op.rank_attribute_if_any("vocab_begin", vocab_begin, is_part);
     op.reads("tokens", tokens, {"rows"});
     op.reads("weight", table, {"vocab", "cols"});
     op.reads("weight", positions, {"positions", "cols"}, {.optional = true});
@@ -83,7 +87,7 @@ struct TokenPlace {
 };
 
 /// Each row of the gradient is the sum over its token's places, times `scale`. Rows of tokens that
-/// do not occur become 0, or stay where `adds`.
+/// do not occur become 0, or stay where `adds`. A part of the vocabulary as in EmbeddingForward.
 template <class T, class G>
 struct EmbeddingBackward {
   std::span<const std::int32_t> tokens;
@@ -95,6 +99,8 @@ struct EmbeddingBackward {
   bool adds = false;
   G* gradient = nullptr;  ///< [vocab, cols]
   Pieces pieces = {};
+  std::int64_t vocab_begin = 0;
+  bool is_part = false;
 
   void state(auto& op) {
     std::int64_t rows = 0;
@@ -103,6 +109,7 @@ struct EmbeddingBackward {
     op.attribute("cols", cols);
     op.attribute("rows", rows);
     op.attribute_if_any("scale", scale);
+    op.rank_attribute_if_any("vocab_begin", vocab_begin, is_part);
     op.reads("tokens", tokens, {"rows"});
     op.reads("d_output", d_output, {"rows", "cols"});
     op.scratch("token_order", places, {{24, "rows"}});
@@ -161,6 +168,8 @@ struct CrossEntropy {
   bool adds = false;                      ///< to the sums
   Real<T> cap = 0;                        ///< logits x count as cap * tanh(x / cap); 0: as they are
   const LossScaleState* scale = nullptr;  ///< of the gradient; null: none
+  /// [rows], or null: each label's log-probability; 0 of rows whose label is `ignored`.
+  Real<T>* log_probs = nullptr;
   /// Scratch; empty where a call has none, as not every machine needs it.
   std::span<std::byte> workspace = {};
 
@@ -183,6 +192,8 @@ struct CrossEntropy {
     op.adds("loss_sums", sums, adds, {2});
     if constexpr (!std::is_const_v<T>)
       op.reads("loss_scale", scale, {4}, {.optional = true, .element = Element::fp32});
+    else
+      op.writes("log_probs", log_probs, {"rows"}, {.optional = true});
     op.workspace(workspace, costs::sum_workspace);
   }
 };

@@ -38,6 +38,11 @@ class CallReader {
   void attribute_if_any(std::string_view name, auto& value) {
     if (call_.kernel->find_attribute(name) != nullptr) attribute(name, value);
   }
+  /// The executor has put in the rank's value.
+  void rank_attribute_if_any(std::string_view name, std::int64_t& value, bool& is_stated) {
+    is_stated = call_.kernel->find_attribute(name) != nullptr;
+    attribute_if_any(name, value);
+  }
   void unread(std::string_view /*name*/) {}
   void unread_if_any(std::string_view /*name*/) {}
 

@@ -287,7 +287,7 @@ bool CudaRun::abandon() {
 Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
                           std::span<const HfExport> exported) {
   MFSDP_TRY(agree_on_start(*gather_, place_.rank, inputs.start, [this] { return alive(); }));
-  MemoryMeter meter(program_, kTrainPlan, *backend_);
+  MemoryMeter meter(program_, PlanRole::train, *backend_);
   MFSDP_LET(trainer, Trainer::create(inputs_.job.programs, meter, place_.rank, inputs, sink));
   const auto ran = trainer->run();
   measured_.memory = meter.measured();

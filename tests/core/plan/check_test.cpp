@@ -323,11 +323,10 @@ TEST(CheckStructure, RefusesAxesThatHaveNoMeaning) {
       }
     });
   };
-  for (const Axis axis : {Axis::cp, Axis::tp})
-    EXPECT_EQ(renamed(axis),
-              "config.mesh.dense[0].axis: " + std::string(to_string(axis)) +
-                  " is not planned, predicted or run by any tool so far: expected axes "
-                  "of pp, dp_outer and dp_shard");
+  EXPECT_EQ(renamed(Axis::cp),
+            "config.mesh.dense[0].axis: cp is not planned, predicted or run by any tool so far: "
+            "expected axes of pp, dp_outer, dp_shard and tp");
+  EXPECT_EQ(renamed(Axis::tp), "config.mesh: has ranks on tp, but no group is cut along tp");
   EXPECT_EQ(renamed(Axis::pp),
             "classes: expected one for each of the 2 stages on pp of config.mesh, at its index, "
             "with a plan of its own");

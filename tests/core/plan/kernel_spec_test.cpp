@@ -19,6 +19,30 @@ TEST(KernelSpec, EveryKindHasARow) {
     EXPECT_EQ(spec_of(KernelKind::gemm, kind).variant, kind);
 }
 
+/// So prices are those of all ranks.
+TEST(KernelSpec, CostsDoNotDependOnNumbersByRank) {
+  int kinds = 0;
+  for (std::size_t i = 0; i < kKernelKinds; ++i) {
+    const KernelSpec& spec = spec_of(static_cast<KernelKind>(i));
+    if (spec.rank_attributes.empty()) continue;
+    ++kinds;
+    Kernel kernel{.kind = spec.kind, .operands = {}};
+    for (const std::string_view name : spec.attributes)
+      kernel.attributes.emplace_back(std::string(name), 2);
+    Kernel other = kernel;
+    for (const std::string_view name : spec.rank_attributes) {
+      EXPECT_TRUE(std::ranges::binary_search(spec.optional_attributes, name)) << name;
+      other.attributes.emplace_back(std::string(name), 1000);
+    }
+    EXPECT_EQ(kernel.bytes(), other.bytes());
+    if (spec.flops != nullptr) {
+      EXPECT_EQ(spec.flops(kernel), spec.flops(other));
+    }
+    EXPECT_EQ(least_workspace(kernel), least_workspace(other));
+  }
+  EXPECT_EQ(kinds, 2);  // lookups and their gradient
+}
+
 TEST(KernelSpec, AProductOfNoKindHasNone) {
   Kernel kernel;
   kernel.attributes = {{"kind", 3}};

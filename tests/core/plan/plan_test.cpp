@@ -20,11 +20,21 @@ TEST(Plan, AGroupUsesTheElementsOfItsParameters) {
   EXPECT_THROW((void)group.used_elements(), OverflowError);
 }
 
-TEST(Plan, PlansAreFoundByName) {
+TEST(Plan, PlansAreFoundByNameAndByRole) {
   Program program;
-  program.plans = {{.name = "train", .segments = {}}, {.name = "eval", .segments = {}}};
+  program.plans = {{.name = "train", .segments = {}},
+                   {.name = "eval", .segments = {}},
+                   {.name = "scores", .segments = {}}};
   EXPECT_EQ(program.find_plan("eval"), &program.plans[1]);
   EXPECT_EQ(program.find_plan("logprob"), nullptr);
+  EXPECT_EQ(program.find_plan(PlanRole::eval), &program.plans[1]);
+  EXPECT_EQ(program.find_plan(PlanRole::logprob), nullptr);
+  EXPECT_EQ(program.plans[2].role(), std::nullopt);
+  program.plans[2].stated_role = PlanRole::logprob;
+  EXPECT_EQ(program.find_plan(PlanRole::logprob), &program.plans[2]);
+  // The stated role counts, not the name.
+  program.plans[1].stated_role = PlanRole::train;
+  EXPECT_EQ(program.find_plan(PlanRole::eval), nullptr);
 }
 
 }  // namespace

@@ -288,6 +288,29 @@ TEST(PlanBinder, OperandsLieWhereTheRanksIndicesSay) {
   EXPECT_THAT(view.shape, ElementsAre(2, 3));
 }
 
+TEST(PlanBinder, KernelsHaveTheNumbersOfTheirRank) {
+  Program program = test::tiny_program();
+  program.config.mesh = data_parallel_mesh(2, 3);
+  Kernel plain;
+  plain.attributes = {{"rows", 4}};
+  Kernel kernel = plain;
+  kernel.attributes.emplace_back("vocab_begin", 6);
+  kernel.attributes.back().per = {{.axis = Axis::dp_shard, .step = 8}};
+  program.plans = {{.name = "train",
+                    .segments = {{.name = "only",
+                                  .repeat = 1,
+                                  .ops = {op(0, "work", kernel), op(1, "more", plain)},
+                                  .live_in = {},
+                                  .live_out = {}}}}};
+  std::vector<std::byte> first(1024), second(1024);
+  PlanBinder binder(program, {first.data(), second.data()}, 5);  // outer 1, shard 2
+  const BoundPlan bound = binder.bind(program.plans[0]).value();
+  const std::vector<BoundOp>& ops = bound.lists[0].ops;
+  EXPECT_EQ(ops[0].kernel->attribute("vocab_begin"), 6 + 2 * 8);
+  EXPECT_EQ(ops[0].kernel->attribute("rows"), 4);
+  EXPECT_EQ(ops[1].kernel, &std::get<Kernel>(program.plans[0].segments[0].ops[1].body));
+}
+
 TEST(PlanBinder, ChecksTheOperandsOfCollectives) {
   Program program = test::tiny_program();
   Collective gather;

@@ -17,14 +17,14 @@ using Itinerary = std::vector<std::pair<std::string_view, std::int64_t>>;
 
 MeasuredMemory measure(const Program& program, const Itinerary& itinerary) {
   test::IdleBackend idle;
-  MemoryMeter meter(program, "train", idle);
+  MemoryMeter meter(program, PlanRole::train, idle);
   auto interpreter = Interpreter::create(program, meter, 0).value();
   for (const auto& [plan, steps] : itinerary) EXPECT_TRUE(interpreter->run(plan, steps));
   return meter.measured();
 }
 
 CategoryBytes predicted(const Program& program) {
-  const Plan& plan = *program.find_plan("train");
+  const Plan& plan = *program.find_plan(PlanRole::train);
   return peak_memory(program, buffer_lifetimes(program, plan).value());
 }
 

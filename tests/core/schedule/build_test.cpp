@@ -124,7 +124,7 @@ TEST(Schedule, SegmentsFollowTheMicrobatches) {
     config.microbatches = microbatches;
     std::vector<std::pair<std::string, std::int64_t>> list;
     const Program program = build(config);
-    for (const Segment& segment : program.find_plan("train")->segments)
+    for (const Segment& segment : program.find_plan(PlanRole::train)->segments)
       list.emplace_back(segment.name, segment.repeat);
     return list;
   };
@@ -317,7 +317,7 @@ TEST(Schedule, FrozenUnitsAreGatheredButNeverReduced) {
 
 TEST(Schedule, EveryProgramHoldsTrainAndEvalOverOneMemoryMap) {
   const Program program = build(small_config(4));
-  const Plan* eval = program.find_plan("eval");
+  const Plan* eval = program.find_plan(PlanRole::eval);
   ASSERT_NE(eval, nullptr);
   for (const Op& op : eval->segments[0].ops) {
     EXPECT_NE(op.phase, Phase::backward);

@@ -31,7 +31,7 @@ std::vector<std::size_t> rounds_of(const Program& program) {
 
 std::int64_t count(const Program& program, KernelKind kind) {
   std::int64_t found = 0;
-  for (const Op& op : program.find_plan("train")->segments.back().ops)
+  for (const Op& op : program.find_plan(PlanRole::train)->segments.back().ops)
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) found += kernel->kind == kind ? 1 : 0;
   return found;
 }

@@ -5,12 +5,14 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <span>
 
 #include "core/runtime/bound_plan.hpp"
 #include "core/schedule/build.hpp"
 #include "core/shard/groups.hpp"
 #include "tests/gpu_backend/train/rank_memory.hpp"
 #include "tests/support/random_configurations.hpp"
+#include "tests/support/shipped_plan.hpp"
 
 namespace mfsdp {
 namespace {
@@ -80,7 +82,7 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
   }
   const std::int64_t rank = *rc::gen::inRange<std::int64_t>(0, config.mesh.world_size());
   PlanBinder binder(program, bases, rank);
-  const BoundPlan train = binder.bind(*program.find_plan("train")).value();
+  const BoundPlan train = binder.bind(*program.find_plan(PlanRole::train)).value();
   const auto bytes = [&](BufferId id) { return binder.buffer_bytes(id); };
   std::map<GroupId, std::int64_t> held;
   const auto parameters = find_parameters(program, bytes, rank);
@@ -122,6 +124,15 @@ TEST(ParameterPlaces, AStateBufferOfAnotherSizeIsAnError) {
   EXPECT_THAT(places.error().message(),
               testing::MatchesRegex("plan, group 2, exp_avg_sq: expected a "
                                     "buffer of [0-9]+ bytes, got [0-9]+"));
+}
+
+/// A rank's part of a fused matrix is no interval of the whole one.
+TEST(ParameterPlaces, ArePartsOfMatricesForNoRankOnTp) {
+  const Program program = test::shipped_plan("tensor_parallel/llama_tp2.json");
+  const auto places = find_parameters(program, [](BufferId) { return std::span<std::byte>(); }, 0);
+  ASSERT_FALSE(places);
+  EXPECT_EQ(places.error().message(),
+            "plan, group 0, shard: parameters that are cut along tp cannot be filled or saved yet");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 OpId op_named(const Program& program, std::string_view name) {
-  for (const Segment& segment : program.find_plan("train")->segments)
+  for (const Segment& segment : program.find_plan(PlanRole::train)->segments)
     for (const Op& op : segment.ops)
       if (op.name == name && op.kind() == OpKind::kernel) return op.id;
   throw std::out_of_range(std::string(name));

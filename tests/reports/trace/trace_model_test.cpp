@@ -19,7 +19,7 @@ namespace {
 
 std::map<OpId, const Op*> kernels_of(const Job& job, std::int64_t rank) {
   std::map<OpId, const Op*> kernels;
-  for (const Op& op : ops_of(*program_of(job.programs, rank).find_plan(kTrainPlan)))
+  for (const Op& op : ops_of(*program_of(job.programs, rank).find_plan(PlanRole::train)))
     if (op.kind() == OpKind::kernel) kernels.emplace(op.id, &op);
   return kernels;
 }
@@ -91,7 +91,7 @@ TEST(TraceModel, WaitsOfPassesEndBeforeWhatWaits) {
     const Program& program = job.programs[predicted.simulation.reported_class];
     const std::vector<TimedOp> whole = whole_step(predicted.run);
     const Replay replayed =
-        replay(program, *program.find_plan(kTrainPlan), whole, predicted.run.time.step);
+        replay(program, *program.find_plan(PlanRole::train), whole, predicted.run.time.step);
     std::map<std::string, int> waiters;  // by segment
     for (const WaitEdge& edge : replayed.waits) {
       EXPECT_LE(whole[edge.awaited].end, whole[edge.waiter].start) << whole[edge.waiter].op->name;

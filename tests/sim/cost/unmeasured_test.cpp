@@ -25,7 +25,7 @@ std::vector<std::string> unmeasured(const std::string& gpu, std::int64_t head_di
     config.model.sliding_layers = {0, 1};
   }
   const Program program = build_program(config, {}).value();
-  return testing_cost::model_of(gpu, 2).unmeasured(*program.find_plan("train"));
+  return testing_cost::model_of(gpu, 2).unmeasured(*program.find_plan(PlanRole::train));
 }
 
 /// The tables have heads of 64 and 128 by cuDNN, and of 96 and 256 by our own kernels.

@@ -47,7 +47,7 @@ inline constexpr std::int64_t kGemmWorkspaces = 2 * (std::int64_t{32} << 20);
 /// Elements of all collectives of that kind, in the order of the plan.
 inline std::vector<std::int64_t> collective_counts(const EnginePlan& plan, CollectiveKind kind) {
   std::vector<std::int64_t> counts;
-  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
     for (const Op& op : segment.ops)
       if (const auto* made = std::get_if<Collective>(&op.body); made && made->kind == kind)
         counts.push_back(made->count);

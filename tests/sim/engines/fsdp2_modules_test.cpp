@@ -161,7 +161,7 @@ TEST(Fsdp2Modules, RecomputeByOperatorWhatIsNotKept) {
     if (!selective.empty()) options.push_back("--selective-ac=" + selective);
     const EnginePlan plan = plan_of(engine, config, engine_options(options));
     std::int64_t products = 0;
-    for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+    for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
       for (const Op& op : segment.ops)
         if (const auto* kernel = std::get_if<Kernel>(&op.body))
           products += kernel->kind == KernelKind::gemm && op.phase == Phase::recompute ? 1 : 0;

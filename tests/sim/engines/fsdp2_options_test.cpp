@@ -20,7 +20,7 @@ EnginePlan plan_of_options(const PlanConfig& config, const std::vector<std::stri
 /// Collectives of a step, by their kind.
 std::map<CollectiveKind, std::int64_t> collectives_of(const EnginePlan& plan) {
   std::map<CollectiveKind, std::int64_t> count;
-  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
     for (const Op& op : segment.ops)
       if (const auto* made = std::get_if<Collective>(&op.body)) count[made->kind] += segment.repeat;
   return count;

@@ -171,7 +171,7 @@ TEST(Fsdp2, GathersOnceWhereItKeepsWhatItGathered) {
   const auto gathers = [&] {
     std::int64_t count = 0;
     const EnginePlan plan = plan_of(EngineKind::fsdp2, config);
-    for (const Op& op : plan.program.find_plan(kTrainPlan)->segments.front().ops)
+    for (const Op& op : plan.program.find_plan(PlanRole::train)->segments.front().ops)
       if (const auto* made = std::get_if<Collective>(&op.body))
         count += made->kind == CollectiveKind::all_gather ? 1 : 0;
     return count;
@@ -191,7 +191,7 @@ TEST(Fsdp2, SumsAlongTheOuterAxis) {
   EXPECT_EQ(program.communicators[0].size, 4);
   EXPECT_EQ(program.communicators[1].size, 2);
   std::int64_t elements = 0;
-  for (const Op& op : program.find_plan(kTrainPlan)->segments.front().ops) {
+  for (const Op& op : program.find_plan(PlanRole::train)->segments.front().ops) {
     const auto* made = std::get_if<Collective>(&op.body);
     if (made == nullptr || made->kind != CollectiveKind::all_reduce) continue;
     EXPECT_EQ(program.streams[op.stream.value].role, StreamRole::outer);
@@ -205,7 +205,7 @@ TEST(Fsdp2, SumsAlongTheOuterAxis) {
 TEST(Fsdp2, CountsWhatTheHostDoes) {
   const EnginePlan plan = plan_of(EngineKind::fsdp2, config_of(small_llama(), 128));
   std::size_t ops = 0;
-  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
     for (const Op& op : segment.ops) {
       ASSERT_LT(op.id.value, plan.host.size());
       const HostLaunches work = plan.host[op.id.value];

@@ -39,7 +39,7 @@ constexpr std::int64_t kGptProduct = kGptTokens * 512 * 2;
 /// Sizes of allocations of the first block in the first microbatch, in order, without vectors.
 std::vector<std::int64_t> gpt_allocated(const EnginePlan& plan, Phase phase) {
   std::vector<std::int64_t> sizes;
-  for (const Op& op : plan.program.find_plan(kTrainPlan)->segments.front().ops) {
+  for (const Op& op : plan.program.find_plan(PlanRole::train)->segments.front().ops) {
     const auto* acquire = std::get_if<Acquire>(&op.body);
     if (acquire == nullptr || op.phase != phase || !op.name.starts_with("layers.0")) continue;
     const Buffer& buffer = plan.program.buffers[acquire->buffer.value];

@@ -71,7 +71,7 @@ TEST(McoreBuffer, ManyRanksHaveLargerBuckets) {
 std::vector<std::int64_t> allocated(const EnginePlan& plan, std::string_view unit, Phase phase,
                                     std::int64_t least) {
   std::vector<std::int64_t> sizes;
-  for (const Op& op : plan.program.find_plan(kTrainPlan)->segments.front().ops) {
+  for (const Op& op : plan.program.find_plan(PlanRole::train)->segments.front().ops) {
     const auto* acquire = std::get_if<Acquire>(&op.body);
     if (acquire == nullptr || op.phase != phase || !op.name.starts_with(unit)) continue;
     const std::int64_t size = plan.program.buffers[acquire->buffer.value].size.value;
@@ -233,7 +233,7 @@ TEST(McoreSchedule, GathersFirstAndReducesLast) {
   PlanConfig config = config_of(llama(1024, 2816, 4, 16, 4, 32000), 1024);
   config.microbatches = 5;
   const EnginePlan plan = plan_of(kFused, config);
-  const std::vector<Segment>& segments = plan.program.find_plan(kTrainPlan)->segments;
+  const std::vector<Segment>& segments = plan.program.find_plan(PlanRole::train)->segments;
   ASSERT_EQ(segments.size(), 4U);
   EXPECT_EQ(segments[1].repeat, 3);
   // A layer has 11.27 million weights, the ends 32.77 million each: head, norm and the fourth layer
@@ -248,7 +248,7 @@ TEST(McoreSchedule, GathersFirstAndReducesLast) {
 
 TEST(McoreSchedule, OneRankHasNoCollectives) {
   const EnginePlan plan = plan_of(kFused, config_of(llama(256, 512, 2, 4, 2, 1000), 1024, 1));
-  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
     EXPECT_TRUE(collectives(segment).empty());
 }
 
@@ -296,7 +296,7 @@ std::vector<const Kernel*> grouped(const Segment& segment, KernelKind kind) {
 
 TEST(McoreExperts, ExchangeTheirRowsAndShareBuffersWithRanksThatHaveTheSame) {
   const EnginePlan plan = plan_of(kFused, dealt(4, 2));
-  const Segment& segment = plan.program.find_plan(kTrainPlan)->segments.front();
+  const Segment& segment = plan.program.find_plan(PlanRole::train)->segments.front();
   // Rows and their weights to the experts, rows back; in backward the same the other way round.
   std::vector<std::int64_t> exchanged;
   for (const Op& op : segment.ops)
@@ -321,7 +321,7 @@ TEST(McoreExperts, ExchangeTheirRowsAndShareBuffersWithRanksThatHaveTheSame) {
 
 TEST(McoreExperts, WithoutOtherRanksNothingIsExchanged) {
   const EnginePlan plan = plan_of(kFused, dealt(4, 1));
-  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
     EXPECT_FALSE(collectives(segment).contains(CollectiveKind::all_to_all));
   EXPECT_EQ(kept_bytes(plan, "root.expert_weights"), 0);
 }
@@ -356,7 +356,7 @@ RC_GTEST_PROP(McoreProperty, EveryBucketIsGatheredAndReducedOnceAStep, ()) {
   config.grad_dtype = config.reduce_dtype;
   const EnginePlan plan = plan_of(kFused, config);
   std::map<CollectiveKind, std::int64_t> elements;
-  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
     for (const Op& op : segment.ops)
       if (const auto* collective = std::get_if<Collective>(&op.body))
         elements[collective->kind] += segment.repeat * collective->count;

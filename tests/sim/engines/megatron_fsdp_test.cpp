@@ -177,7 +177,7 @@ TEST(MegatronFsdp1, GathersBlocksOfHalfABillionElementsAhead) {
   // and two are less, so that the first block's gather is followed by three.
   const EnginePlan plan = plan_of(kFirst, config_of(llama3_8b(), 8192));
   std::int64_t gathers = 0;
-  for (const Op& op : plan.program.find_plan(kTrainPlan)->segments.front().ops) {
+  for (const Op& op : plan.program.find_plan(PlanRole::train)->segments.front().ops) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body))
       if (kernel->kind == KernelKind::rms_norm_forward) break;
     if (const auto* made = std::get_if<Collective>(&op.body))
@@ -270,7 +270,7 @@ RC_GTEST_PROP(MegatronFsdpProperty, WaitsComeAfterTheirRecords, ()) {
   const AnyRun run = any_run();
   const EnginePlan plan = plan_of(run.engine, run.config);
   std::set<std::int64_t> recorded;
-  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
     for (const Op& op : segment.ops) {
       if (std::holds_alternative<Record>(op.body)) recorded.insert(op.id.value);
       if (const auto* wait = std::get_if<Wait>(&op.body))

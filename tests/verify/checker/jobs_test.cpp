@@ -60,6 +60,20 @@ TEST(JobCertificates, PlansOfOneClassMayHavePasses) {
   EXPECT_EQ(test::checker_refusal(program), "");
 }
 
+/// A plan whose name is another than its role states the role, in all classes the same.
+TEST(JobCertificates, PlansMayStateTheirRole) {
+  Job job = test::pipeline();
+  for (Program& program : job.programs) {
+    program.plans[0].name = "fit";
+    program.plans[0].stated_role = PlanRole::train;
+  }
+  EXPECT_EQ(test::checker_refusal(job), "");
+  job.programs[1].plans[0].stated_role.reset();
+  EXPECT_THAT(test::checker_refusal(job), HasSubstr("neither train nor eval nor logprob"));
+  job.programs[1].plans[0].stated_role = PlanRole::eval;
+  EXPECT_NE(test::checker_refusal(job), "");
+}
+
 /// A claim of one class that another class could make is refused.
 TEST(JobCertificates, AreOfTheirClasses) {
   const Job job = test::pipeline();

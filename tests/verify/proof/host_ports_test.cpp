@@ -62,17 +62,17 @@ TEST(Reports, NothingFinishesTheNorm) {
   EditedPlan edited(config);
   edited.drop("optimizer", "norm.finish");
   EXPECT_EQ(finding_of(edited.program, "MF115").message,
-            "plan 'train' has no kernel that finishes the gradient norm (norm_finish)");
+            "the plan of role train has no kernel that finishes the gradient norm (norm_finish)");
 }
 
 TEST(Reports, EvalIsMissingOrEmpty) {
   EditedPlan missing(test::small_config());
   missing.program.plans.pop_back();
-  EXPECT_EQ(finding_of(missing.program, "MF115").message, "there is no plan 'eval'");
+  EXPECT_EQ(finding_of(missing.program, "MF115").message, "there is no plan of role eval");
   EditedPlan empty(test::small_config());
   empty.program.plans[1].segments.clear();
   EXPECT_EQ(finding_of(empty.program, "MF115").message,
-            "plan 'eval' has no kernel that reads tokens (token_copy)");
+            "the plan of role eval has no kernel that reads tokens (token_copy)");
 }
 
 TEST(Reports, PortsAreAsLargeAsWhatTheHostMoves) {
@@ -97,8 +97,9 @@ TEST(Reports, NothingFinishesTheLoss) {
       const auto* kernel = std::get_if<Kernel>(&op.body);
       return kernel != nullptr && kernel->kind == KernelKind::loss_finish;
     });
-  EXPECT_THAT(finding_of(edited.program, "MF115").message,
-              HasSubstr("plan 'eval' has no kernel that finishes the loss (loss_finish)"));
+  EXPECT_THAT(
+      finding_of(edited.program, "MF115").message,
+      HasSubstr("the plan of role eval has no kernel that finishes the loss (loss_finish)"));
 }
 
 }  // namespace

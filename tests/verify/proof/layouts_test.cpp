@@ -20,6 +20,17 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+/// Rank 4 of 2 x 3 is (1, 1): the fifth of six parts, in whatever order a communicator lists its axes.
+TEST(Layouts, PartsOfSeveralAxesAreInTheOrderOfRanks) {
+  const Mesh mesh = data_parallel_mesh(2, 3);
+  Region wanted{.begin = 5, .strides = {}, .count = 2};
+  wanted.strides[Axis::dp_outer] = 6;
+  wanted.strides[Axis::dp_shard] = 2;
+  for (const std::vector<Axis>& axes :
+       {std::vector{Axis::dp_outer, Axis::dp_shard}, std::vector{Axis::dp_shard, Axis::dp_outer}})
+    EXPECT_EQ(part_of({.begin = 5, .strides = {}, .count = 12}, axes, mesh), wanted);
+}
+
 TEST(Layouts, LevelsAndAtoms) {
   PlanConfig config = test::small_config(4);
   config.mesh.resize(Axis::dp_outer, 2);

@@ -132,7 +132,7 @@ TEST(Updates, EvaluatingUpdatesNothing) {
   update.id = OpId(1'000'000);
   plan.program.plans[1].segments[0].ops.push_back(update);
   EXPECT_THAT(test::finding_of(plan.program, "MF504").message,
-              testing::HasSubstr("updates weights in the plan for evaluation"));
+              testing::HasSubstr("updates weights in a plan of role eval"));
 }
 
 }  // namespace

@@ -42,20 +42,25 @@ template <class R, class Logit>
 }
 
 /// Only the loss. Rows with the label `ignored` do not count. `cap`: 0 is none. `pitch`: elements
-/// from one row to the next; 0: vocab.
+/// from one row to the next; 0: vocab. `log_probs`: null, or for each row the log-probability of its
+/// label, 0 where that is `ignored`.
 template <class T>
 [[nodiscard]] LossSums<Real<T>> cross_entropy_loss(std::span<const std::int32_t> labels,
                                                    std::int64_t vocab, std::int32_t ignored,
                                                    const T* logits, Real<T> cap = 0,
-                                                   std::int64_t pitch = 0) {
+                                                   std::int64_t pitch = 0,
+                                                   Real<T>* log_probs = nullptr) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (log_probs != nullptr) log_probs[i] = 0;
     if (labels[i] == ignored) continue;
     const T* const row = logits + static_cast<std::int64_t>(i) * (pitch == 0 ? vocab : pitch);
     const auto plain = [row](std::int64_t j) { return widen(row[j]); };
     const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
-    sums.loss += cap == 0 ? row_loss<Real<T>>(plain, vocab, labels[i]).loss
-                          : row_loss<Real<T>>(capped, vocab, labels[i]).loss;
+    const Real<T> loss = cap == 0 ? row_loss<Real<T>>(plain, vocab, labels[i]).loss
+                                  : row_loss<Real<T>>(capped, vocab, labels[i]).loss;
+    if (log_probs != nullptr) log_probs[i] = -loss;
+    sums.loss += loss;
     sums.tokens += 1;
   }
   return sums;

@@ -15,7 +15,12 @@ template <class T>
 void embedding_forward(const EmbeddingForward<T>& k) {
   T* output = k.output;
   for (std::int64_t i = 0; i < std::ssize(k.tokens); ++i) {
-    const T* row = k.table + k.tokens[static_cast<std::size_t>(i)] * k.cols;
+    const std::int64_t place = k.tokens[static_cast<std::size_t>(i)] - k.vocab_begin;
+    if (place < 0 || place >= k.vocab) {  // another rank has it
+      output = std::fill_n(output, k.cols, narrow<T>(0));
+      continue;
+    }
+    const T* row = k.table + place * k.cols;
     const T* position = k.positions == nullptr ? nullptr : k.positions + k.position(i) * k.cols;
     for (std::int64_t j = 0; j < k.cols; ++j) {
       const Real<T> scaled = k.scale * widen(row[j]);
@@ -59,15 +64,15 @@ void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols,
 }
 
 /// Each row of the gradient is the sum over the positions of its token, rounded once. Rows of
-/// tokens that do not occur become 0, or stay if `adds`. `order` as above.
+/// tokens that do not occur become 0, or stay if `adds`.
 template <class T, class G>
-void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols, std::int64_t vocab,
-                        Real<T> scale, const T* d_output, std::span<TokenPlace> order, bool adds,
-                        G* gradient) {
-  if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
-  for_each_token_sum(tokens, cols, scale, d_output, order,
+void embedding_backward(const EmbeddingBackward<T, G>& k) {
+  if (!k.adds) std::fill_n(k.gradient, k.vocab * k.cols, narrow<G>(0));
+  for_each_token_sum(k.tokens, k.cols, k.scale, k.d_output, k.order,
                      [&](std::int32_t token, std::span<const Real<T>> sum) {
-                       G* out = gradient + token * cols;
+                       const std::int64_t place = token - k.vocab_begin;
+                       if (place < 0 || place >= k.vocab) return;  // another rank has it
+                       G* out = k.gradient + place * k.cols;
                        for (std::size_t j = 0; j < sum.size(); ++j)
                          out[j] = narrow<G>(widen(out[j]) + sum[j]);
                      });

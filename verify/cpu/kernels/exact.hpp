@@ -243,7 +243,9 @@ void exact_embedding_backward(const EmbeddingBackward<T, G>& k, GridSums<Real<T>
     for_each_token_sum(k.tokens.subspan(begin, piece), k.cols, k.scale,
                        k.d_output + static_cast<std::int64_t>(begin) * k.cols, k.order.first(piece),
                        [&](std::int32_t token, std::span<const Real<T>> sum) {
-                         sums.add(sum, true, k.gradient + token * k.cols);
+                         const std::int64_t place = token - k.vocab_begin;
+                         if (place < 0 || place >= k.vocab) return;  // another rank has it
+                         sums.add(sum, true, k.gradient + place * k.cols);
                        });
 }
 

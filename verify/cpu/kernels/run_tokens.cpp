@@ -42,7 +42,7 @@ Result<void> run_kind(const KernelRun<K::token_copy>& run) {
 template <>
 Result<void> run_kind(const KernelRun<K::embedding_forward>& run) {
   return run([&](const auto& k) -> Result<void> {
-    MFSDP_TRY(check_ids(run.kernel(), "tokens", k.tokens, k.vocab));
+    if (!k.is_part) MFSDP_TRY(check_ids(run.kernel(), "tokens", k.tokens, k.vocab));
     MFSDP_TRY(check_positions(run.kernel(), k.in_documents, std::ssize(k.tokens), k.seq_len));
     embedding_forward(k);
     return {};
@@ -52,13 +52,12 @@ Result<void> run_kind(const KernelRun<K::embedding_forward>& run) {
 template <>
 Result<void> run_kind(const KernelRun<K::embedding_backward>& run) {
   return run([&]<class T, class G>(const EmbeddingBackward<T, G>& k) -> Result<void> {
-    MFSDP_TRY(check_ids(run.kernel(), "tokens", k.tokens, k.vocab));
+    if (!k.is_part) MFSDP_TRY(check_ids(run.kernel(), "tokens", k.tokens, k.vocab));
     return with_grid<Real<T>>(k.pieces.grid, run.kernel(), "weight_grad", [&](auto* sums) {
       if (sums != nullptr)
         exact_embedding_backward(k, *sums);
       else
-        embedding_backward(k.tokens, k.cols, k.vocab, k.scale, k.d_output, k.order, k.adds,
-                           k.gradient);
+        embedding_backward(k);
     });
   });
 }
@@ -91,7 +90,8 @@ Result<void> run_kind(const KernelRun<K::cross_entropy_loss>& run) {
   return run([&](const auto& k) -> Result<void> {
     const std::int32_t ignored = run.settings.ignore_index;
     MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
-    add_loss(k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap, k.pitch()));
+    add_loss(
+        k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap, k.pitch(), k.log_probs));
     return {};
   });
 }

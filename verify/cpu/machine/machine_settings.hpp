@@ -33,7 +33,7 @@ struct MachineSettings {
   /// is released. Acquiring clears nothing.
   bool poison = false;
   std::int64_t timed_steps = 0;  ///< number of last steps of `timed_plan` that are timed
-  std::string timed_plan = "train";
+  PlanRole timed_plan = PlanRole::train;
   InjectedFaults faults;
 };
 

@@ -328,7 +328,7 @@ Result<void> CpuRank::run_body(Stream& stream, const Item& item, OpTiming& timin
   announce_ranges(op);
   switch (op.op->kind()) {
     case OpKind::kernel:
-      return share_.settings.kernel({.kernel = &std::get<Kernel>(op.op->body),
+      return share_.settings.kernel({.kernel = op.kernel,
                                      .operands = op.operands,
                                      .group = op.op->group,
                                      .rank = rank_,

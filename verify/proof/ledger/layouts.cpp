@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
+#include <utility>
 
 #include "verify/proof/order/overlap.hpp"
 
@@ -51,14 +53,18 @@ std::vector<Atom> atoms_of_group(const Group& group, const std::string& name,
 
 /// A gradient is a sum over tokens. Ranks that differ on any axis but pp work on other tokens, so
 /// each such axis is in the sum unless the ranks along it have other parameters. Parameters that
-/// are cut lie on the experts' grid, all others on the dense one.
+/// are cut along ep lie on the experts' grid, all others on the dense one. Whether ranks of tp have
+/// other rows depends on the layouts of values: value_layouts.hpp.
 bool sums_all_tokens(const Group& group, const Mesh& mesh) {
   std::vector<Axis> wanted;
-  for (const MeshAxis& on : group.shard.empty() ? mesh.dense : mesh.experts)
-    if (on.axis != Axis::pp &&
+  const bool of_experts =
+      std::ranges::find(group.shard, Axis::ep, &AxisPlacement::axis) != group.shard.end();
+  for (const MeshAxis& on : of_experts ? mesh.experts : mesh.dense)
+    if (on.axis != Axis::pp && on.axis != Axis::tp &&
         std::ranges::find(group.shard, on.axis, &AxisPlacement::axis) == group.shard.end())
       wanted.push_back(on.axis);
   std::vector<Axis> stated = with_several_ranks(group.reduce, mesh);
+  std::erase(stated, Axis::tp);
   wanted = with_several_ranks(std::move(wanted), mesh);
   std::ranges::sort(stated);
   std::ranges::sort(wanted);
@@ -109,11 +115,11 @@ std::vector<Axis> with_several_ranks(std::vector<Axis> axes, const Mesh& mesh) {
   return axes;
 }
 
-std::optional<Region> part_of(const Region& whole, const std::vector<Axis>& axes,
-                              const Mesh& mesh) {
-  const std::vector<Axis> several = with_several_ranks(axes, mesh);
-  if (several.size() > 1) return std::nullopt;
-  return several.empty() ? whole : part_of(whole, several.front(), mesh);
+Region part_of(Region whole, std::vector<Axis> axes, const Mesh& mesh) {
+  axes = with_several_ranks(std::move(axes), mesh);
+  std::ranges::sort(axes, std::greater(), [&](Axis axis) { return mesh.stride(axis); });
+  for (const Axis axis : axes) whole = part_of(whole, axis, mesh);
+  return whole;
 }
 
 Region part_of(const Region& whole, Axis axis, const Mesh& mesh) {

@@ -52,9 +52,9 @@ struct Atom {
 [[nodiscard]] Region part_of(const Region& whole, Axis axis, const Mesh& mesh);
 
 /// The part of each rank in a region that a collective over some axes gathers or scatters: all of it
-/// where there is one rank. Nothing for ranks of several axes, whose order nothing states.
-[[nodiscard]] std::optional<Region> part_of(const Region& whole, const std::vector<Axis>& axes,
-                                            const Mesh& mesh);
+/// where there is one rank. Members of a communicator count in the order of ranks, whatever the
+/// order of the axes in its list: the region is cut along the outermost axis of the mesh first.
+[[nodiscard]] Region part_of(Region whole, std::vector<Axis> axes, const Mesh& mesh);
 
 struct GroupLayout {
   const Group* group = nullptr;

@@ -40,7 +40,7 @@ void check_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
                                   "states {}",
                                   segment.name, unrolled.plan->name, begun, segment.microbatches)});
   }
-  if (unrolled.plan->name != "train" || count == 0 ||
+  if (unrolled.plan->role() != PlanRole::train || count == 0 ||
       count == unrolled.program->config.microbatches)
     return;
   findings.add(

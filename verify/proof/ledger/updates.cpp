@@ -165,7 +165,8 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
       if (!updates && !op.group) continue;
       std::string fault;
       if (updates) {
-        if (plan.name == "eval") fault = "updates weights in the plan for evaluation";
+        if (const auto role = plan.role(); role && role != PlanRole::train)
+          fault = fmt::format("updates weights in a plan of role {}", to_string(*role));
         if (fault.empty()) fault = fault_of_contents(*kernel, program, buffers);
         if (fault.empty()) fault = fault_of(op, *kernel, layouts);
         if (fault.empty()) fault = fault_of_states(op, *kernel, program, groups);

@@ -162,7 +162,7 @@ Bounds bounds_of(const Program& program, const ProgramIndex& index,
     Bytes transient;  // of the plan that needs most
     for (std::size_t plan = 0; plan < peaks.size(); ++plan) {
       transient = std::max(transient, peaks[plan][p].aligned);
-      if (program.plans[plan].name != "train") continue;
+      if (program.plans[plan].role() != PlanRole::train) continue;
       bounds.live_full_weights += peaks[plan][p].weights;
       bounds.live_full_gradients += peaks[plan][p].gradients;
       if (pool.space == MemorySpace::device) bounds.peak += peaks[plan][p].bytes;

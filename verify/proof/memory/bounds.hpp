@@ -25,7 +25,7 @@ struct PoolBound {
   friend bool operator==(const PoolBound&, const PoolBound&) = default;
 };
 
-/// Bounds that hold in every interleaving of plan "train", unless stated otherwise.
+/// Bounds that hold in every interleaving of the plan that trains, unless stated otherwise.
 struct Bounds {
   std::int64_t live_full_weights = 0;    ///< gathered weight buffers at once
   std::int64_t live_full_gradients = 0;  ///< full gradient buffers at once

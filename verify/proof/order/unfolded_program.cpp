@@ -179,6 +179,7 @@ class PlanUnfolder {
     for (std::size_t list = 0; list < count_op_lists(plan); ++list)
       periods_.push_back(period_of(op_list(plan, list)));
     made_.name = plan.name;
+    made_.stated_role = plan.stated_role;
   }
 
   Result<Plan> unfold() {

@@ -149,12 +149,18 @@ bool computes_model(const Program& program, const ProgramIndex& index) {
   return takes_some && is_of_model(program, index);
 }
 
-void check_axes(const Mesh& mesh, FindingList& findings) {
+void check_axes(const Program& program, bool of_model, FindingList& findings) {
+  const Mesh& mesh = program.config.mesh;
+  const bool follows_tp =
+      of_model && std::ranges::any_of(program.groups, [](const Group& group) {
+        return std::ranges::find(group.shard, Axis::tp, &AxisPlacement::axis) != group.shard.end();
+      });
   for (const auto* grid : {&mesh.dense, &mesh.experts})
     for (const auto& [axis, ranks] : *grid) {
       if (ranks == 1 || !findings.wants("MF113")) continue;
       const bool of_tokens = axis == Axis::cp;
-      if (!of_tokens && axis != Axis::tp && axis != Axis::etp) continue;
+      const bool is_followed = axis == Axis::tp ? follows_tp : !of_tokens && axis != Axis::etp;
+      if (is_followed) continue;
       findings.add(
           {.rule = "MF113",
            .message = fmt::format("the mesh has {} ranks on {}, which share {}; the proofs follow "

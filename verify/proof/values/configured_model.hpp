@@ -20,7 +20,8 @@ namespace mfsdp {
 
 /// Axes on which the proofs cannot follow the model (MF113): each rank has whole sequences there,
 /// and whole weights but for the experts of ep. So ranks on cp would attend to their own tokens
-/// only, and ranks on tp or etp would multiply by a part of a weight as if it were all.
-void check_axes(const Mesh& mesh, FindingList& findings);
+/// only, and ranks on etp would multiply by a part of a weight as if it were all. So would ranks on
+/// tp where no weight is cut along it, or where values are not followed: `of_model`.
+void check_axes(const Program& program, bool of_model, FindingList& findings);
 
 }  // namespace mfsdp

@@ -26,9 +26,13 @@ class HostPortCheck {
   void run() {
     bool sums = false;
     bool finishes = false;
+    bool brings_log_probs = false;
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       check_written_ports(*ops_[i]);
-      if (const auto* copy = std::get_if<Copy>(&ops_[i]->body)) check_source(*ops_[i], *copy);
+      if (const auto* copy = std::get_if<Copy>(&ops_[i]->body)) {
+        check_source(*ops_[i], *copy);
+        brings_log_probs = brings_log_probs || fills(*copy, Port::log_probs);
+      }
       const auto* kernel = std::get_if<Kernel>(&ops_[i]->body);
       if (kernel == nullptr) continue;
       switch (kernel->kind) {
@@ -44,6 +48,9 @@ class HostPortCheck {
     }
     if (sums && !finishes)
       report(fmt::format("plan '{}' adds up a loss, but has no kernel loss_finish", plan_.name));
+    if (const bool gives = plan_.role() == PlanRole::logprob; gives && sums && !brings_log_probs)
+      report(fmt::format("plan '{}' is of role logprob, but no copy fills the host's log_probs",
+                         plan_.name));
   }
 
  private:
@@ -68,14 +75,18 @@ class HostPortCheck {
         ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
   }
 
-  [[nodiscard]] bool brings(const Copy& copy, const Operand& made, bool is_first) const {
+  /// Whether the copy writes the whole port. Its values are those of the plan (model_values.hpp).
+  [[nodiscard]] bool fills(const Copy& copy, Port port) const {
     const Buffer& host = program_.buffers[*index_.buffers.find(copy.output.buffer)];
+    return copy.kind == CopyKind::d2h && host.holds && host.holds->port == port &&
+           copy.output.offset == 0 && copy.output.span_bytes() == host.size.value;
+  }
+
+  [[nodiscard]] bool brings(const Copy& copy, const Operand& made, bool is_first) const {
     const std::int64_t begin = copy.input.offset;
     const std::int64_t bytes = copy.input.span_bytes();
-    return host.holds && host.holds->port == Port::report && copy.input.buffer == made.buffer &&
-           copy.output.offset == 0 && copy.output.span_bytes() == host.size.value &&
-           begin <= made.offset && made.offset + made.span_bytes() <= begin + bytes &&
-           (!is_first || made.offset == begin);
+    return fills(copy, Port::report) && copy.input.buffer == made.buffer && begin <= made.offset &&
+           made.offset + made.span_bytes() <= begin + bytes && (!is_first || made.offset == begin);
   }
 
   /// Ports are the host's. Copies write what it reads, and norms keep the loss scale.
@@ -89,9 +100,12 @@ class HostPortCheck {
                           : std::optional<Port>());
     if (const auto* collective = std::get_if<Collective>(&op.body))
       check_written(op, collective->output, {});
-    if (const auto* copy = std::get_if<Copy>(&op.body))
-      check_written(op, copy->output,
-                    copy->kind == CopyKind::d2h ? Port::report : std::optional<Port>());
+    if (const auto* copy = std::get_if<Copy>(&op.body)) {
+      const Port may = fills(*copy, Port::log_probs) && plan_.role() == PlanRole::logprob
+                           ? Port::log_probs
+                           : Port::report;
+      check_written(op, copy->output, copy->kind == CopyKind::d2h ? may : std::optional<Port>());
+    }
   }
   void check_written(const Op& op, const Operand& operand, std::optional<Port> may) {
     if (!operand.stated() || operand.access == Access::read) return;
@@ -170,6 +184,7 @@ std::int64_t bytes_of(Port port, const PlanConfig& config) {
     case Port::step_block: return kStepBlock;
     case Port::report: return kReport * size_of(DType::fp32);
     case Port::loss_scale: return kLossScale * size_of(DType::fp32);
+    case Port::log_probs: return product_of(config.tokens_per_microbatch(), size_of(DType::fp32));
     case Port::rope_table:
     case Port::local_rope_table: break;
   }
@@ -185,16 +200,18 @@ class TrainsModelCheck {
   void run() {
     // Plans by hand may take no tokens; jobs of several classes may have no eval.
     if (!any_plan([](const Plan& plan) { return runs(plan, KernelKind::token_copy); })) return;
-    for (const std::string_view name : {"train", "eval"}) {
-      const bool is_there = any_plan([&](const Plan& plan) { return plan.name == name; });
+    for (const PlanRole role : {PlanRole::train, PlanRole::eval, PlanRole::logprob}) {
+      const bool is_there = any_plan([&](const Plan& plan) { return plan.role() == role; });
       if (!is_there) {
-        if (classes_.size() == 1) report(fmt::format("there is no plan '{}'", name));
+        if (classes_.size() == 1 && role != PlanRole::logprob)
+          report(fmt::format("there is no plan of role {}", to_string(role)));
         continue;
       }
-      check(name, KernelKind::token_copy, "has no kernel that reads tokens (token_copy)");
-      check(name, KernelKind::loss_finish, "has no kernel that finishes the loss (loss_finish)");
+      check(role, KernelKind::token_copy, "has no kernel that reads tokens (token_copy)");
+      check(role, KernelKind::loss_finish, "has no kernel that finishes the loss (loss_finish)");
+      if (role == PlanRole::logprob) check(Port::log_probs);
     }
-    check("train", KernelKind::norm_finish,
+    check(PlanRole::train, KernelKind::norm_finish,
           "has no kernel that finishes the gradient norm (norm_finish)");
     for (const Port port : {Port::tokens, Port::step_block, Port::report}) check(port);
     const ModelShape& model = classes_.front()->config.model;
@@ -209,12 +226,12 @@ class TrainsModelCheck {
         classes_, [&](const Program* program) { return std::ranges::any_of(program->plans, is); });
   }
 
-  void check(std::string_view name, KernelKind kind, std::string_view lack) {
+  void check(PlanRole role, KernelKind kind, std::string_view lack) {
     const bool found = std::ranges::any_of(classes_, [&](const Program* program) {
-      const Plan* plan = program->find_plan(name);
+      const Plan* plan = program->find_plan(role);
       return plan != nullptr && runs(*plan, kind);
     });
-    if (!found) report(fmt::format("plan '{}' {}", name, lack));
+    if (!found) report(fmt::format("the plan of role {} {}", to_string(role), lack));
   }
 
   void check(Port port) {

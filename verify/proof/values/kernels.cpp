@@ -15,6 +15,7 @@
 #include "verify/proof/order/overlap.hpp"
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/kernel_operands.hpp"
+#include "verify/proof/values/rank_config.hpp"
 
 namespace mfsdp {
 namespace {
@@ -80,7 +81,8 @@ class ProgramForms {
       : program_(program),
         index_(index),
         findings_(findings),
-        of_model_(computes_model(program, index)) {}
+        of_model_(computes_model(program, index)),
+        config_(config_on_rank(program.config)) {}
 
   void run() {
     for (const Plan& plan : program_.plans)
@@ -173,7 +175,7 @@ class ProgramForms {
   void check_form(const Kernel& kernel) {
     const std::size_t hash = FittingForms::hash_of(kernel);
     if (fitting_.has(kernel, hash)) return;
-    if (const auto wrong = kernel_fault(kernel, program_.config, of_model_))
+    if (const auto wrong = kernel_fault(kernel, config_, of_model_))
       report(fmt::format("{}: {}", to_string(kernel.kind), *wrong));
     else
       fitting_.add(kernel, hash, columns_of(kernel));
@@ -253,6 +255,7 @@ class ProgramForms {
   const ProgramIndex& index_;
   FindingList& findings_;
   bool of_model_;
+  PlanConfig config_;  ///< as one rank's kernels have it
   FittingForms fitting_;
   Where where_;
 };

@@ -9,6 +9,7 @@
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/lora_steps.hpp"
+#include "verify/proof/values/rank_config.hpp"
 
 namespace mfsdp {
 namespace {
@@ -91,8 +92,9 @@ struct Parameters {
   std::array<ParameterRole, 2> roles{};
   std::size_t count = 0;  ///< more than two are too many for any step
   std::uint32_t unit = 0;
-  bool homeless = false;  ///< in a buffer that does not hold such
-  bool astray = false;    ///< no whole parameter of the op's unit, which others report
+  const Group* group = nullptr;  ///< of the first
+  bool homeless = false;         ///< in a buffer that does not hold such
+  bool astray = false;           ///< no whole parameter of the op's unit, which others report
 };
 
 class Binder {
@@ -105,6 +107,7 @@ class Binder {
         layouts_(layouts),
         cells_(cells),
         findings_(findings),
+        config_(config_on_rank(program_.config)),
         lora_(program_.config) {}
 
   ModelBinding bind() && {
@@ -186,7 +189,11 @@ class Binder {
     const std::int64_t variant = variant_of(kernel);
     const bool contributes = adds_up(kernel.kind, variant);
     // Chunks of the head's gradient are summed in a buffer of their own.
-    if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
+    const Group* group = parameters.group;
+    if (!role && contributes && kernel.kind == KernelKind::gemm) {
+      role = ParameterRole::head;
+      group = group_of_head();
+    }
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
     if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, is_expert_parallel());
@@ -203,8 +210,10 @@ class Binder {
       return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
       return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
+    if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
                     .role = role,
+                    .group = group,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
@@ -216,6 +225,16 @@ class Binder {
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
+  }
+
+  /// The head's matrix may be the embedding's.
+  [[nodiscard]] const Group* group_of_head() const {
+    const bool is_tied = program_.config.model.tied_embeddings;
+    for (const Group& group : program_.groups)
+      for (const PlacedParameter& parameter : group.parameters)
+        if (parameter.role == (is_tied ? ParameterRole::embedding : ParameterRole::head))
+          return &group;
+    return nullptr;
   }
 
   /// alpha / rank where adapters' output is scaled, and elsewhere the model's multiplier; 1 is left
@@ -231,6 +250,38 @@ class Binder {
     const Rational scale = stated == nullptr ? Rational{.num = 1} : stated->value;
     return (stated == nullptr || scale != Rational{.num = 1}) &&
            make_rational(config.lora_alpha.num, rank) == scale;
+  }
+
+  /// A rank's part of a vocabulary begins after those of the ranks before it, on each axis along
+  /// which its rows are cut: innermost last. The step on an axis is the rows of all ranks that are
+  /// further in.
+  [[nodiscard]] static std::optional<std::string> wrong_begin(const Kernel& kernel,
+                                                              const Parameters& parameters) {
+    const bool embeds = kernel.kind == KernelKind::embedding_forward ||
+                        kernel.kind == KernelKind::embedding_backward;
+    if (!embeds || parameters.group == nullptr) return std::nullopt;
+    const Attribute* stated = kernel.find_attribute("vocab_begin");
+    const Placement& shard = parameters.group->shard;
+    if (shard.empty())
+      return stated == nullptr ? std::nullopt
+                               : std::optional<std::string>(
+                                     "has attribute 'vocab_begin', but the table is whole");
+    const Operand* table = operand_of(kernel, "weight");
+    if (table == nullptr) table = operand_of(kernel, "weight_grad");
+    const AxisPlacement& cut = shard.front();
+    if (shard.size() != 1 || cut.dim != 0 || table == nullptr || table->shape.empty())
+      return "looks up a table that is not cut in rows along one axis";
+    const std::int64_t rows = table->shape.front();
+    const Attribute wanted = [&] {
+      Attribute made("vocab_begin", std::int64_t{0});
+      made.per = {{.axis = cut.axis, .step = rows}};
+      return made;
+    }();
+    if (stated != nullptr && *stated == wanted) return std::nullopt;
+    return fmt::format(
+        "has a part of the vocabulary from another id on than 'vocab_begin' of {} "
+        "per index on {}",
+        rows, to_string(cut.axis));
   }
 
   /// Works on the rows of experts: one for each expert of each token.
@@ -266,6 +317,8 @@ class Binder {
 
   [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
+    if (kernel.kind == KernelKind::cross_entropy_loss)
+      return operand_of(kernel, "log_probs") != nullptr ? 1 : 0;
     const bool has_weights = operand_of(kernel, "weights") != nullptr;
     if (kernel.kind == KernelKind::permute_rows && is_of_arrived(kernel))
       return variant_of_arrived(has_weights);
@@ -336,6 +389,7 @@ class Binder {
         found.astray = true;
         continue;
       }
+      if (found.count == 0) found.group = group.group;
       if (found.count < found.roles.size())
         found.roles[found.count] = group.atoms[atoms->first].parameter->role;
       ++found.count;
@@ -405,7 +459,7 @@ class Binder {
   /// Where in its value an operand begins, beside the chunk's first row.
   void place(const ModelStep& step, const Flow& flow, const Operand& operand, std::int64_t bytes,
              BoundFlow& bound) {
-    const ModelShape& model = program_.config.model;
+    const ModelShape& model = config_.model;
     const auto columns = [&](std::int64_t heads) {
       return product_of(heads, model.head_dim, size_of(operand.dtype));
     };
@@ -456,6 +510,7 @@ class Binder {
   const Layouts& layouts_;
   const ValueCells& cells_;
   FindingList& findings_;
+  PlanConfig config_;  ///< as one rank's kernels have it
   LoraSteps lora_;
   ModelBinding out_;
   const Op* op_ = nullptr;

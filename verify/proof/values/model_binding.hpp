@@ -43,6 +43,7 @@ struct BoundStep {
   bool chunk = false;    ///< of some rows, not all tokens
   std::optional<std::uint32_t> owner = {};  ///< where parameters determine it
   std::optional<ParameterRole> role{};      ///< of the first parameter
+  const Group* group = nullptr;             ///< likewise
   std::uint32_t first_flow = 0;
   std::uint32_t last_flow = 0;
   bool contributes = false;  ///< to a sum over microbatches: a gradient, the loss

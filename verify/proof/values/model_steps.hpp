@@ -185,7 +185,8 @@ enum class Value : std::uint8_t {
   d_normed2_base,
   d_normed2_first,
   d_attention_base,
-  d_product_base
+  d_product_base,
+  log_probs  ///< of labels
 };
 
 constexpr auto value_names(Value) {
@@ -240,7 +241,7 @@ constexpr auto value_names(Value) {
       "attention_out without adapters", "gate_up without adapters", "mlp_out without adapters",
       "d_normed1 without adapters", "d_normed1 with one adapter's", "d_normed1 with two adapters'",
       "d_normed2 without adapters", "d_normed2 with one adapter's", "d_attention without adapters",
-      "d_product without adapters");
+      "d_product without adapters", "log-probabilities of labels");
 }
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
@@ -280,7 +281,7 @@ struct ModelStep {
   /// permute_rows: 0 with weights, 1 recomputed, 2 gradients; rows that were received or are sent
   /// back: 3 with weights, 4 with gradients of weights, 5 sent back, 6 recomputed, 7 gradients.
   /// combine_rows: 1 with gradients of weights. Weighted activation: 1 of the shared expert. Biases
-  /// of experts: 1 times the weights of rows.
+  /// of experts: 1 times the weights of rows. Loss: 1 with log-probabilities.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

@@ -16,7 +16,8 @@ ValueKey key_of(const OwnedValue& term, const ValueKey& base) {
   const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
   return {.value = term.value,
           .owner = term.value == Value::tokens ? 0 : owner,
-          .microbatch = base.microbatch};
+          .microbatch = base.microbatch,
+          .layout = base.layout};
 }
 
 }  // namespace
@@ -46,6 +47,7 @@ void ModelValues::read(std::uint32_t instance) {
     return read_step(binding_.steps[step]);
   if (!binding_.applies) return;
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) return exchange(*collective);
+  if (const auto* copy = std::get_if<Copy>(&at.op->body)) return check_log_probs(*copy);
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
@@ -80,6 +82,7 @@ void ModelValues::write(std::uint32_t instance) {
     const BoundFlow& flow = binding_.flows[f];
     if (flow.writes.value == Value::unknown) continue;
     const CellUse& use = cells_.uses[flow.use];
+    base_.layout = use.operand->role == "partials" ? made_partials_ : made_;
     put(use, key_of(flow.writes, base_), flow.skip + first_row_ * flow.row_bytes);
     if (flow.left_alone != kNone) {
       const LeftAlone& alone = binding_.left_alone[flow.left_alone];
@@ -105,7 +108,9 @@ void ModelValues::read_step(const BoundStep& step) {
   find_owner(step);
   if (base_.value == Value::excused) return;
   check_window();
+  layouts_.clear();
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
+  find_layouts(step);
   if (step.contributes && base_.microbatch != worked_on())
     report_mismatch(
         fmt::format("adds a value of microbatch {} to a sum while it works on microbatch {}",
@@ -190,7 +195,9 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
   if (flow.reads.value == Value::unknown) return;
   const CellUse& use = cells_.uses[flow.use];
   if (flow.reads.value == Value::outside) return check_outside(use);
-  const ValueKey wanted = key_of(flow.reads, base_);
+  ValueKey wanted = key_of(flow.reads, base_);
+  wanted.layout = memory_.cells[use.first].key.layout;
+  if (follows_layouts()) layouts_.push_back({.role = use.operand->role, .layout = wanted.layout});
   const std::int64_t place = flow.skip + first_row_ * flow.row_bytes - cells_.begin[use.first];
   for (std::uint32_t c = use.first; c < use.last; ++c) {
     const ValueCell& cell = memory_.cells[c];
@@ -204,6 +211,33 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
         use.operand->role, in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
         place + cells_.begin[use.first], step.chunk ? ", where its chunk begins" : ""));
   }
+}
+
+/// The layouts that the step reads are those of a rule, which gives those that it makes.
+void ModelValues::find_layouts(const BoundStep& step) {
+  made_ = made_partials_ = ValueLayout::whole;
+  if (!follows_layouts()) return;
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  const auto cut = cut_of(step.group == nullptr ? Placement{} : step.group->shard);
+  if (!cut) return report_mismatch("has a weight that is cut in no way that a rule knows");
+  const auto made = made_by(kernel.kind, kernel.attribute("kind"), *cut, layouts_);
+  if (!made) {
+    base_ = {.value = Value::excused};
+    return report_mismatch(made.error().what);
+  }
+  made_ = made->values;
+  made_partials_ = made->gradient;
+  if (step.contributes && step.group != nullptr) check_gradient(step, made->gradient);
+}
+
+/// Terms of ranks are summed over the axis, and what each rank has whole is not.
+void ModelValues::check_gradient(const BoundStep& step, ValueLayout layout) {
+  const std::vector<Axis>& reduce = step.group->reduce;
+  const bool sums = std::ranges::find(reduce, kLayoutAxis) != reduce.end();
+  if (sums == (layout == ValueLayout::partial)) return;
+  report_mismatch(fmt::format("makes a gradient that is {} along {}, but its group {} it over {}",
+                              to_string(layout), to_string(kLayoutAxis),
+                              sums ? "sums" : "does not sum", to_string(kLayoutAxis)));
 }
 
 /// Attention has the window of its layer.
@@ -251,6 +285,9 @@ void ModelValues::exchange(const Collective& collective) {
   if (first.value == Value::excused) return;
   const auto& communicator =
       unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
+  if (with_several_ranks(communicator.axes, unrolled_.program->config.mesh) ==
+      std::vector{kLayoutAxis})
+    return move_layout(collective, first);
   const auto received = expert_parallel::received_of(first.value);
   const ValueKey key = whole(*input);
   const std::vector<Axis> axes =
@@ -267,7 +304,37 @@ void ModelValues::exchange(const Collective& collective) {
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
 }
 
+/// Collectives over the axis of layouts move all of a value from one layout to another.
+void ModelValues::move_layout(const Collective& collective, const ValueKey& key) {
+  const CellUse& input = *use_of(&collective.input);
+  const auto to = moved_by(collective.kind, collective.reduction, key.layout);
+  if (!to)
+    return report_mismatch(fmt::format("moves {} by a {} over {}", in_words(key),
+                                       to_string(collective.kind), to_string(kLayoutAxis)));
+  if (whole(input) != key)
+    return report_mismatch(fmt::format("sends only a part of {}", in_words(key)));
+  base_ = key;
+  base_.layout = *to;
+}
+
 // ---- copies ------------------------------------------------------------------------------------
+
+/// The host's log_probs are those of the head, of all tokens of the microbatch.
+void ModelValues::check_log_probs(const Copy& copy) {
+  const Buffer& to = unrolled_.program->buffers[unrolled_.index->buffers[copy.output.buffer]];
+  if (!to.holds || to.holds->port != Port::log_probs) return;
+  const ValueKey wanted{
+      .value = Value::log_probs,
+      .owner = static_cast<std::uint32_t>(unrolled_.program->config.model.layers) + 1,
+      .microbatch = worked_on()};
+  const CellUse* input = use_of(&copy.input);
+  if (input != nullptr && memory_.cells[input->first].key.value == Value::excused) return;
+  if (input == nullptr || whole(*input) != wanted)
+    report_mismatch(fmt::format("copies {} to the host's log_probs; expected {}",
+                                input == nullptr ? "bytes whose contents are unknown"
+                                                 : in_words(memory_.cells[input->first].key),
+                                in_words(wanted)));
+}
 
 /// Copies bring what the host has filled a port with, or the contents of another place, byte for
 /// byte.
@@ -424,7 +491,12 @@ std::string ModelValues::in_words(const ValueKey& key) const {
   const std::string owner = key.owner == 0       ? "the embedding"
                             : key.owner > layers ? "the head"
                                                  : fmt::format("layers.{}", key.owner - 1);
-  return fmt::format("'{}' of {}, microbatch {}", to_string(key.value), owner, key.microbatch);
+  const std::string layout =
+      key.layout == ValueLayout::whole
+          ? ""
+          : fmt::format(", {} along {}", to_string(key.layout), to_string(kLayoutAxis));
+  return fmt::format("'{}' of {}, microbatch {}{}", to_string(key.value), owner, key.microbatch,
+                     layout);
 }
 
 }  // namespace mfsdp

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "verify/proof/values/model_binding.hpp"
+#include "verify/proof/values/value_layouts.hpp"
 
 namespace mfsdp {
 
@@ -20,6 +21,7 @@ struct ValueKey {
   Value value = Value::unknown;
   std::uint32_t owner = 0;
   std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
+  ValueLayout layout = ValueLayout::whole;
 
   friend bool operator==(const ValueKey&, const ValueKey&) = default;
 };
@@ -86,9 +88,16 @@ class ModelValues {
   void check(const BoundStep& step, const BoundFlow& flow);
   void check_window();
   void check_outside(const CellUse& use);
+  [[nodiscard]] bool follows_layouts() const {
+    return unrolled_.program->config.mesh.size(kLayoutAxis) > 1;
+  }
+  void find_layouts(const BoundStep& step);
+  void check_gradient(const BoundStep& step, ValueLayout layout);
   void exchange(const Collective& collective);
+  void move_layout(const Collective& collective, const ValueKey& key);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
+  void check_log_probs(const Copy& copy);
   void bring(const Copy& copy);
   [[nodiscard]] bool comes_from(const ValueKey& key, Port port) const;
   [[nodiscard]] SentValues values_in(const Operand& operand) const;
@@ -127,6 +136,9 @@ class ModelValues {
   std::uint32_t now_ = 0;
   ValueKey base_;  ///< its owner and microbatch; excused where these are unknown
   std::int64_t first_row_ = 0;
+  std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed
+  ValueLayout made_ = ValueLayout::whole;           ///< of what it makes
+  ValueLayout made_partials_ = ValueLayout::whole;  ///< likewise, of a norm's partial sums
 };
 
 }  // namespace mfsdp

@@ -18,7 +18,8 @@ bool is_there_from_the_start(const Buffer& buffer) {
     case Port::loss_scale: return true;
     case Port::tokens:
     case Port::step_block:
-    case Port::report: return false;
+    case Port::report:
+    case Port::log_probs: return false;
   }
   return false;
 }

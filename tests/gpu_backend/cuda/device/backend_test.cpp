@@ -146,7 +146,7 @@ TEST_F(CudaBackendTest, AFailureNamesRankOpAndShape) {
       configuration(1, Strategy::optim_grads_params), kSteps, test::Counting(),
       [](CudaSettings& settings) {
         const Program& program = *settings.kernels.program;
-        for (const Segment& segment : program.find_plan("train")->segments)
+        for (const Segment& segment : program.find_plan(PlanRole::train)->segments)
           for (const Op& op : segment.ops)
             if (const auto* kernel = std::get_if<Kernel>(&op.body);
                 kernel != nullptr && kernel->kind == KernelKind::swiglu_forward)
@@ -164,7 +164,8 @@ TEST_F(CudaBackendTest, AStopEndsTheRunAtItsDeadline) {
       configuration(1, Strategy::optim_grads_params), kSteps, test::Counting(),
       [](CudaSettings& settings) {
         settings.deadline = std::chrono::milliseconds(1500);
-        for (const Segment& segment : settings.kernels.program->find_plan("train")->segments)
+        for (const Segment& segment :
+             settings.kernels.program->find_plan(PlanRole::train)->segments)
           for (const Op& op : segment.ops)
             if (const auto* kernel = std::get_if<Kernel>(&op.body);
                 kernel != nullptr && kernel->kind == KernelKind::update)

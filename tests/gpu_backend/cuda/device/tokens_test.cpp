@@ -88,8 +88,15 @@ void check_embedding_backward() {
       const auto wide = widened(dy);
       std::vector<kernels::TokenPlace> order(ids.size());
       const double scale = adds ? 2.5 : 1;
-      kernels::embedding_backward(std::span<const std::int32_t>(ids), cols, vocab, scale,
-                                  wide.data(), std::span(order), adds, expected.data());
+      kernels::embedding_backward(
+          kernels::EmbeddingBackward<double, double>{.tokens = ids,
+                                                     .cols = cols,
+                                                     .vocab = vocab,
+                                                     .scale = scale,
+                                                     .d_output = wide.data(),
+                                                     .order = order,
+                                                     .adds = adds,
+                                                     .gradient = expected.data()});
       const DeviceArray<std::int32_t> d_ids(ids);
       const DeviceArray<T> d_dy(dy);
       const DeviceArray<kernels::TokenPlace> d_order(tokens);

@@ -154,7 +154,7 @@ std::vector<float> updated_weights(const Program& program,
   const StepBlock block = make_step_block(0, 0.01, settings.optimizer);
   const LossReport loss{.mean_loss = 1, .tokens = 4, .inverse_tokens = 0.25};
   const Op* update = nullptr;
-  for (const Op& op : program.find_plan("train")->segments.back().ops)
+  for (const Op& op : program.find_plan(PlanRole::train)->segments.back().ops)
     if (op.name == fmt::format("layers.0.{}", to_string(program.config.optimizer))) update = &op;
   const auto& kernel = std::get<Kernel>(update->body);
   const std::int64_t slice = kernel.attribute("elements");

@@ -45,8 +45,39 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
       expected[row] += scale * d_output[place];
     }
   std::vector<TokenPlace> order(tokens.size());
-  embedding_backward<double>(tokens, cols, vocab, scale, d_output.data(), order, adds,
-                             gradient.data());
+  Values of_parts = gradient;
+  const auto add_rows = [&](std::int64_t begin, std::int64_t rows, Values& to) {
+    embedding_backward<double, double>({.tokens = tokens,
+                                        .cols = cols,
+                                        .vocab = rows,
+                                        .scale = scale,
+                                        .d_output = d_output.data(),
+                                        .order = order,
+                                        .adds = adds,
+                                        .gradient = to.data() + begin * cols,
+                                        .vocab_begin = begin,
+                                        .is_part = rows != vocab});
+  };
+  add_rows(0, vocab, gradient);
+  // Two parts of the vocabulary have its rows of the gradient, and their outputs add up to all.
+  const std::int64_t cut = *rc::gen::inRange<std::int64_t>(0, vocab + 1);
+  add_rows(0, cut, of_parts);
+  add_rows(cut, vocab - cut, of_parts);
+  RC_ASSERT(of_parts == gradient);
+  Values sum(output.size());
+  for (const auto& [begin, rows] : {std::pair{std::int64_t{0}, cut}, {cut, vocab - cut}}) {
+    Values part(output.size(), 7);
+    embedding_forward<double>({.tokens = tokens,
+                               .cols = cols,
+                               .vocab = rows,
+                               .scale = scale,
+                               .table = table.data() + begin * cols,
+                               .output = part.data(),
+                               .vocab_begin = begin,
+                               .is_part = true});
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  }
+  RC_ASSERT(sum == output);
   // Up to 21 terms a sum, which may cancel: their order alone makes a difference of some 1e-13.
   RC_ASSERT(test::relative_error(gradient, expected) < 1e-11);
 }
@@ -129,6 +160,15 @@ RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
                                                     c.vocab, kIgnored, c.logits.data(), c.cap);
   RC_ASSERT(std::fabs(alone.loss - expected) <= 1e-13 * (1 + expected));
   RC_ASSERT(alone.tokens == counted);
+  Values log_probs(c.labels.size(), 7);
+  RC_ASSERT(cross_entropy_loss(std::span<const std::int32_t>(c.labels), c.vocab, kIgnored,
+                               c.logits.data(), c.cap, 0, log_probs.data())
+                .loss == alone.loss);
+  for (std::size_t i = 0; i < log_probs.size(); ++i) {
+    const auto row = std::span<const std::int32_t>(c.labels).subspan(i, 1);
+    const double* logits = c.logits.data() + static_cast<std::int64_t>(i) * c.vocab;
+    RC_ASSERT(log_probs[i] == -cross_entropy_loss(row, c.vocab, kIgnored, logits, c.cap).loss);
+  }
   Values gradient = c.logits;
   const LossSums<double> sums = cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab,
                                               kIgnored, gradient.data(), c.cap);

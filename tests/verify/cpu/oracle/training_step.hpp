@@ -192,7 +192,7 @@ class TrainingStep {
   }
 
   StepOutcome run(const Tensors& weights) {
-    run_plan("train", weights);
+    run_plan(PlanRole::train, [&](std::size_t rank) { state(rank).fill(weights); });
     StepOutcome outcome;
     for (const Group& group : program_.groups)
       for (const PlacedParameter& parameter : group.parameters)
@@ -200,10 +200,28 @@ class TrainingStep {
           outcome.gradients[parameter.name].resize(static_cast<std::size_t>(parameter.elements()));
     for (std::size_t rank = 0; rank < interpreters_.size(); ++rank)
       state(rank).collect(outcome.gradients);
+    outcome.loss = reported_loss();
+    return outcome;
+  }
+
+  /// Runs the plan of that role once on all ranks, after `fill` has filled their memory.
+  void run_plan(PlanRole role, const std::function<void(std::size_t rank)>& fill) {
+    check(machine_.run([&](std::int64_t rank, Backend&) -> Result<void> {
+      const auto r = static_cast<std::size_t>(rank);
+      microbatch_[r] = 0;
+      fill(r);
+      MFSDP_TRY(interpreters_[r]->run(role));
+      return interpreters_[r]->finish();
+    }));
+  }
+  [[nodiscard]] RankState state(std::size_t rank) const {
+    return {program_, *interpreters_[rank], static_cast<std::int64_t>(rank)};
+  }
+  /// Summed over all tokens of all ranks.
+  [[nodiscard]] double reported_loss() const {
     const auto report = read_report<LossReport>(
         reinterpret_cast<const float*>(state(0).bytes(*state(0).find("pinned_report"))));
-    outcome.loss = static_cast<double>(report.mean_loss) * report.tokens;
-    return outcome;
+    return static_cast<double>(report.mean_loss) * report.tokens;
   }
 
  private:
@@ -215,9 +233,6 @@ class TrainingStep {
   }
   static void check(const Result<void>& outcome) {
     if (!outcome) throw std::runtime_error(outcome.error().message());
-  }
-  [[nodiscard]] RankState state(std::size_t rank) const {
-    return {program_, *interpreters_[rank], static_cast<std::int64_t>(rank)};
   }
   HostWork host_work(std::int64_t rank) {
     return [this, rank](const BoundOp& copy, std::int64_t, std::optional<Nanos>) -> Result<void> {
@@ -232,15 +247,6 @@ class TrainingStep {
       }
       return {};
     };
-  }
-  void run_plan(const char* plan, const Tensors& weights) {
-    check(machine_.run([&](std::int64_t rank, Backend&) -> Result<void> {
-      const auto r = static_cast<std::size_t>(rank);
-      microbatch_[r] = 0;
-      state(r).fill(weights);
-      MFSDP_TRY(interpreters_[r]->run(plan));
-      return interpreters_[r]->finish();
-    }));
   }
 
   const Program& program_;

@@ -1,0 +1,18 @@
+// The model as the kernels of one rank have it.
+#pragma once
+
+#include "core/plan/config.hpp"
+
+namespace mfsdp {
+
+/// With tp each rank has an equal number of heads and of the MLP's features. Everything else is as
+/// configured. A size that tp does not divide stays whole, which no kernel of a rank then has.
+[[nodiscard]] inline PlanConfig config_on_rank(PlanConfig config) {
+  const std::int64_t ranks = config.mesh.size(Axis::tp);
+  ModelShape& model = config.model;
+  for (std::int64_t* size : {&model.heads, &model.kv_heads, &model.intermediate})
+    if (*size % ranks == 0) *size /= ranks;
+  return config;
+}
+
+}  // namespace mfsdp

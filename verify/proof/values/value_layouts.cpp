@@ -1,0 +1,144 @@
+#include "verify/proof/values/value_layouts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace mfsdp {
+namespace {
+
+constexpr ValueLayout kWhole = ValueLayout::whole;
+constexpr ValueLayout kRows = ValueLayout::rows;
+constexpr ValueLayout kColumns = ValueLayout::columns;
+constexpr ValueLayout kPartial = ValueLayout::partial;
+
+/// Layouts in which a kernel reads all of its values.
+struct ValueRule {
+  KernelKind kind = KernelKind::gemm;
+  std::int64_t variant = 0;
+  WeightCut weight = WeightCut::none;
+  ValueLayout reads = kWhole;
+  MadeLayouts makes = {};
+  /// An operand that is in another layout than the others.
+  std::string_view other = {};
+  ValueLayout reads_other = kWhole;
+};
+
+constexpr std::int64_t kForward = number_of(GemmKind::forward);
+constexpr std::int64_t kInputGradient = number_of(GemmKind::input_gradient);
+constexpr std::int64_t kWeightGradient = number_of(GemmKind::weight_gradient);
+
+constexpr ValueRule linear(std::int64_t variant, WeightCut weight, ValueLayout reads,
+                           MadeLayouts makes) {
+  return {.variant = variant, .weight = weight, .reads = reads, .makes = makes};
+}
+/// Each row or each column by itself: heads of attention, features of an activation.
+constexpr ValueRule alike(KernelKind kind, ValueLayout layout) {
+  return {.kind = kind, .reads = layout, .makes = {.values = layout}};
+}
+/// A norm of rows: its weight's gradient is a sum over rows.
+constexpr ValueRule norm_of_rows(KernelKind kind) {
+  return {.kind = kind, .reads = kRows, .makes = {.values = kRows, .gradient = kPartial}};
+}
+
+constexpr std::array kRules{
+    linear(kForward, WeightCut::none, kRows, {.values = kRows}),
+    linear(kInputGradient, WeightCut::none, kRows, {.values = kRows}),
+    linear(kWeightGradient, WeightCut::none, kRows, {.gradient = kPartial}),
+    linear(kForward, WeightCut::outputs, kWhole, {.values = kColumns}),
+    linear(kInputGradient, WeightCut::outputs, kColumns, {.values = kPartial}),
+    ValueRule{.variant = kWeightGradient,
+              .weight = WeightCut::outputs,
+              .reads = kColumns,
+              .other = "input",
+              .reads_other = kWhole},
+    linear(kForward, WeightCut::inputs, kColumns, {.values = kPartial}),
+    linear(kInputGradient, WeightCut::inputs, kWhole, {.values = kColumns}),
+    ValueRule{.variant = kWeightGradient,
+              .weight = WeightCut::inputs,
+              .reads = kColumns,
+              .other = "d_output",
+              .reads_other = kWhole},
+    ValueRule{.kind = KernelKind::embedding_forward,
+              .weight = WeightCut::outputs,
+              .makes = {.values = kPartial}},
+    ValueRule{.kind = KernelKind::embedding_backward, .weight = WeightCut::outputs},
+    norm_of_rows(KernelKind::rms_norm_forward),
+    norm_of_rows(KernelKind::rms_norm_backward),
+    ValueRule{
+        .kind = KernelKind::norm_weight_grad, .reads = kPartial, .makes = {.gradient = kPartial}},
+    alike(KernelKind::rope_forward, kColumns),
+    alike(KernelKind::rope_backward, kColumns),
+    alike(KernelKind::attention_forward, kColumns),
+    alike(KernelKind::attention_backward, kColumns),
+    alike(KernelKind::swiglu_forward, kColumns),
+    alike(KernelKind::swiglu_forward, kRows),
+    alike(KernelKind::swiglu_backward, kColumns),
+    alike(KernelKind::swiglu_backward, kRows),
+};
+
+/// With several ranks on the axis these work on a rank's heads, which are columns.
+bool works_on_heads(KernelKind kind) {
+  return kind == KernelKind::attention_forward || kind == KernelKind::attention_backward ||
+         kind == KernelKind::rope_forward || kind == KernelKind::rope_backward;
+}
+
+/// The operand that a rule does not take, and the layout that it asks for.
+struct Misfit {
+  const ReadLayout* operand = nullptr;
+  ValueLayout wanted = kWhole;
+};
+
+std::optional<Misfit> misfit(const ValueRule& rule, std::span<const ReadLayout> reads) {
+  for (const ReadLayout& read : reads) {
+    // Tables of angles are whole on each rank.
+    const bool is_other = read.role == rule.other || read.role == "rope_table";
+    const ValueLayout wanted = is_other ? rule.reads_other : rule.reads;
+    if (read.layout != wanted) return Misfit{.operand = &read, .wanted = wanted};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<WeightCut> cut_of(const Placement& shard) {
+  const auto along = std::ranges::find(shard, kLayoutAxis, &AxisPlacement::axis);
+  if (along == shard.end()) return WeightCut::none;
+  if (along->kind != PlacementKind::shard || !along->dim || *along->dim > 1) return std::nullopt;
+  return *along->dim == 0 ? WeightCut::outputs : WeightCut::inputs;
+}
+
+Result<MadeLayouts> made_by(KernelKind kind, std::int64_t variant, WeightCut weight,
+                            std::span<const ReadLayout> reads) {
+  // Kernels make whole values of whole ones.
+  const ValueRule everywhere{.kind = kind, .variant = variant};
+  std::optional<Misfit> first;
+  if (weight == WeightCut::none && !works_on_heads(kind)) {
+    first = misfit(everywhere, reads);
+    if (!first) return everywhere.makes;
+  }
+  for (const ValueRule& rule : kRules) {
+    const bool applies = rule.kind == kind && rule.weight == weight &&
+                         (kind != KernelKind::gemm || rule.variant == variant);
+    if (!applies) continue;
+    const auto found = misfit(rule, reads);
+    if (!found) return rule.makes;
+    if (!first) first = found;
+  }
+  if (!first)
+    return fail("", fmt::format("has a weight that is cut along {}", to_string(kLayoutAxis)));
+  return fail("", fmt::format("reads operand '{}' in layout {} along {}; expected {}",
+                              first->operand->role, to_string(first->operand->layout),
+                              to_string(kLayoutAxis), to_string(first->wanted)));
+}
+
+std::optional<ValueLayout> moved_by(CollectiveKind kind, Reduction reduction, ValueLayout from) {
+  const bool sums = reduction == Reduction::sum;
+  if (kind == CollectiveKind::all_reduce && sums && from == kPartial) return kWhole;
+  if (kind == CollectiveKind::reduce_scatter && sums && from == kPartial) return kRows;
+  if (kind == CollectiveKind::all_gather && !sums && from == kRows) return kWhole;
+  return std::nullopt;
+}
+
+}  // namespace mfsdp
