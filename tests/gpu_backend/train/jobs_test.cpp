@@ -70,11 +70,12 @@ void expect_same_run(const test::Told& expected, const test::Told& found,
   EXPECT_TRUE(found.torn.empty());
   ASSERT_EQ(found.steps.size(), static_cast<std::size_t>(kJobSteps));
   for (std::size_t i = 0; i < found.steps.size(); ++i) {
-    if (losses == Losses::same)
+    if (losses == Losses::same) {
       EXPECT_EQ(expected.steps[i].loss, found.steps[i].loss);
-    else
+    } else {
       EXPECT_FLOAT_EQ(static_cast<float>(expected.steps[i].loss),
                       static_cast<float>(found.steps[i].loss));
+    }
     EXPECT_EQ(expected.steps[i].tokens, found.steps[i].tokens);
     EXPECT_EQ(expected.steps[i].grad_norm, found.steps[i].grad_norm);
     EXPECT_EQ(expected.steps[i].clip_factor, found.steps[i].clip_factor);
