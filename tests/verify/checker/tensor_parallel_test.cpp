@@ -102,17 +102,18 @@ TEST(TensorParallel, APartialValueIsNotMovedOtherwise) {
 }
 
 TEST(TensorParallel, APartOfTheVocabularyBeginsAfterThatOfTheRankBefore) {
-  using Edit = void (*)(Attribute&);
+  using BeginEdit = void (*)(Attribute&);
   for (const std::string op : {"embedding.lookup", "embedding.lookup.backward"})
-    for (const Edit edit : {Edit{[](Attribute& begin) { --begin.per[0].step; }},
-                            Edit{[](Attribute& begin) { begin.per.clear(); }},
-                            Edit{[](Attribute& begin) { begin.value.num = 1; }},
-                            Edit{[](Attribute& begin) { begin.name = "vocab_end"; }},
-                            Edit{[](Attribute& begin) { begin.per[0].axis = Axis::dp_shard; }},
-                            Edit{[](Attribute& begin) {
-                              begin.value.num = begin.per[0].step;
-                              begin.per[0].step *= -1;
-                            }}})
+    for (const BeginEdit edit :
+         {BeginEdit{[](Attribute& begin) { --begin.per[0].step; }},
+          BeginEdit{[](Attribute& begin) { begin.per.clear(); }},
+          BeginEdit{[](Attribute& begin) { begin.value.num = 1; }},
+          BeginEdit{[](Attribute& begin) { begin.name = "vocab_end"; }},
+          BeginEdit{[](Attribute& begin) { begin.per[0].axis = Axis::dp_shard; }},
+          BeginEdit{[](Attribute& begin) {
+            begin.value.num = begin.per[0].step;
+            begin.per[0].step *= -1;
+          }}})
       EXPECT_NE(first_tp_error([&](Program& program) { edit(tp_vocab_begin(program, op)); }), "")
           << op;
 }
