@@ -113,6 +113,11 @@ ComparedSection compare_configurations(Runs runs) {
                      field.member);
           return text;
         });
+  for (const Axis axis : {Axis::pp, Axis::cp, Axis::tp})
+    add_texts(section, std::string(to_string(axis)), runs, [&](const RunResult& run) {
+      const std::int64_t ranks = run.config.mesh.size(axis);
+      return ranks > 1 ? fmt::format("{}", ranks) : std::string();
+    });
   add_facts(section, runs);
   return section;
 }

@@ -331,7 +331,7 @@ TEST(CheckBudget, ClassesOfRanksHaveLimits) {
   EXPECT_EQ(slower.count(Verdict::fail), 1U);
   ASSERT_EQ(failure_lines(slower).size(), 1U);
   EXPECT_THAT(failure_lines(slower)[0],
-              testing::HasSubstr("Idle time of stage_0 6 ns, limit 5 ns: 1 ns"));
+              testing::HasSubstr("Idle time of stage_0 is 6 ns, limit 5: 1 ns (20.0 %) over"));
   job.classes.pop_back();
   job.classes.pop_back();
   EXPECT_EQ(check(budget_of(text), RunResult(job)).count(Verdict::not_comparable), 3U);

@@ -177,9 +177,9 @@ TEST(EditJob, EditsAreOfOneClassOrAll) {
   const Job job = test::pipeline();
   const std::string name = "backward: kernel layers.0.down.wgrad (compute)";
   const PlanNames names(job.programs[0]);
-  Edit edit{.kind = EditKind::drop,
-            .where = "row.json: broken.edits[0]",
-            .subject = {.kind = "op", .id = names.id_of("op", name).value(), .name = name}};
+  Edit edit;
+  edit.where = "row.json: broken.edits[0]";
+  edit.subject = {.kind = "op", .id = names.id_of("op", name).value(), .name = name};
   const auto error_of = [&] {
     const auto edited = edit_job(job, {&edit, 1}, "row.json");
     return edited ? "no error" : edited.error().message();

@@ -222,7 +222,7 @@ const std::vector<JobEdit>& edits() {
        [](Job& job) {
          std::vector<Op>& list = ops(job, kFirst, "send");
          const auto release = find_op(list, "layers.0.mlp_out", OpKind::release);
-         std::rotate(list.begin(), release, release + 1);
+         std::ranges::rotate(list.begin(), release, release + 1);
        }},
       {"a gradient is received while the last one is read",
        [](Job& job) { drop(job, 0, "receive_gradient", "gradient_read", OpKind::wait); },

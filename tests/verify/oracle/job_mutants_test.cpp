@@ -21,11 +21,11 @@ TEST_P(JobMutants, AreRefusedFoundOrHarmless) {
   settings.machines = {.once = [&](const Job& job) { return plain_run_bits(job, runs); },
                        .shaken = [&](const Job& job) { return shaken_run_bits(job, runs); }};
   settings.per_field = 4;
-  settings.most = test::cases(24);
+  settings.most = test::cases(12);
   settings.seed = 5;
   const auto report = mutate_fields(test::pipeline(GetParam()), settings);
   ASSERT_TRUE(report) << report.error().message();
-  EXPECT_EQ(report->judged(), test::cases(24));
+  EXPECT_EQ(report->judged(), test::cases(12));
   EXPECT_EQ(report->defects(), 0) << render_field_mutation_text(*report);
 }
 
