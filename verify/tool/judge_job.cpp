@@ -26,8 +26,8 @@ std::string role_of(const Job& job, std::size_t c) {
 std::string job_text(const Job& job, const JobProof& proof) {
   const std::string& model = job.programs[0].meta.model_name;
   std::string text =
-      fmt::format("{}plan {}, {} classes of ranks\n", model.empty() ? "" : printable(model) + ", ",
-                  plan_hash(job), job.programs.size());
+      fmt::format("{}plan {}, {} class{} of ranks\n", model.empty() ? "" : printable(model) + ", ",
+                  plan_hash(job), job.programs.size(), job.programs.size() == 1 ? "" : "es");
   for (std::size_t c = 0; c < proof.classes.size(); ++c) {
     const Proof& of = proof.classes[c];
     text += fmt::format("{}: {} ops, {} waits; ", role_of(job, c), format_count(of.ops),
