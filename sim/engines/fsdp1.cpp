@@ -18,7 +18,8 @@
 //   reduction  autograd joins a unit's gradients in one flat bf16 tensor, on the stream of gathers, as
 //              the views of the weights were made there. On a stream of its own it is cast to the type
 //              of reductions, divided, and reduce-scattered; the shard becomes fp32
-//   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward
+//   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward, in which the host waits
+//              for no gather: the GPU is assumed to be two blocks behind at most
 //   no_sync    microbatches before the last add flat bf16 gradients, whole on every rank
 //
 // A flat parameter and a joined gradient are freed when the host reaches that point (record_stream).
@@ -350,7 +351,7 @@ class Fsdp1 {
   /// Frees of flat parameters that the host has not waited for; those of the last step have no mark,
   /// as the host has waited for the step.
   std::deque<std::optional<Mark>> freed_{};
-  std::deque<Mark> reduced_{};
+  std::deque<Mark> reduced_{};  ///< reductions whose flat gradients may be in use (SHARD_GRAD_OP)
 };
 
 }  // namespace
