@@ -19,7 +19,7 @@
 //              the views of the weights were made there. On a stream of its own it is cast to the type
 //              of reductions, divided, and reduce-scattered; the shard becomes fp32
 //   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward, in which the host waits
-//              for no gather: the GPU is assumed to be two blocks behind at most
+//              for no gather: the host is assumed to be ahead of the GPU by two blocks at most
 //   no_sync    microbatches before the last add flat bf16 gradients, whole on every rank
 //
 // A flat parameter and a joined gradient are freed when the host reaches that point (record_stream).
