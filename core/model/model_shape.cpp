@@ -205,9 +205,10 @@ Result<void> check_attention(const ModelShape& shape, const std::string& where) 
                                    shape.head_dim, shape.rotary_dim));
   if (shape.sliding_window < 0 || shape.sliding_window > ShapeLimits::dim ||
       (shape.sliding_window == 0) != shape.sliding_layers.empty())
-    return fail(where, fmt::format("sliding_window: expected an integer from 1 to {} and layers "
-                                   "that slide, or neither, got {}",
-                                   ShapeLimits::dim, shape.sliding_window));
+    return fail(where,
+                fmt::format("sliding_window: expected an integer from 1 to {} if layers have "
+                            "a sliding window, otherwise none, got {}",
+                            ShapeLimits::dim, shape.sliding_window));
   MFSDP_TRY(check_layers(shape.sliding_layers, shape, "layer_types", where));
   MFSDP_TRY(check_layers(shape.shared_index_layers, shape, "indexer_types", where));
   MFSDP_TRY(check_layers(shape.nope_layers, shape, "no_rope_layers", where));
@@ -232,7 +233,7 @@ Result<void> check_attention(const ModelShape& shape, const std::string& where) 
     return fail(where, fmt::format("rope_local_base_freq: expected a number of at least 1, got {}",
                                    shape.local_rope_theta.value()));
   if (shape.local_rope_theta.num != 0 && shape.sliding_layers.empty())
-    return fail(where, "rope_local_base_freq: expected layers that slide");
+    return fail(where, "rope_local_base_freq: expected layers with a sliding window");
   return {};
 }
 

@@ -51,7 +51,8 @@ template <class Plan, class Layout, class Call>
 Result<void> AttentionPlanner::run_of(const std::map<Layout, Plan>& plans, const Call& k,
                                       cudaStream_t stream) {
   const auto found = plans.find(layout_of(k));
-  if (found == plans.end()) return fail(place(k.shape), "expected a layout that was prepared");
+  if (found == plans.end())
+    return fail(place(k.shape), "expected prepare() with the same layout before run()");
   MFSDP_TRY(check(cudnnSetStream(handle_.get(), stream), "cudnnSetStream"));
   if (auto ran = found->second.run(handle_.get(), k); !ran) return at(k.shape, ran.error());
   return {};

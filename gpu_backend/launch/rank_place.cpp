@@ -73,8 +73,11 @@ Result<std::int64_t> slurm_local_world(const Environment& environment, std::int6
     const std::string text = *find_variable(environment, name);
     const auto tasks = slurm_tasks_on(text, node);
     if (!tasks || *tasks > world)
-      return refuse_variable(name, text,
-                             fmt::format("tasks by node such as 8(x2),4, with a node {}", node));
+      return refuse_variable(
+          name, text,
+          fmt::format("the tasks of each node, such as 8(x2),4, with 1 to {} for "
+                      "node {} (SLURM_NODEID)",
+                      world, node));
     return *tasks;
   };
   if (environment.contains("SLURM_STEP_TASKS_PER_NODE"))

@@ -93,15 +93,16 @@ Result<std::int64_t> parse_time(const std::string& text, std::string_view flag,
 }
 
 FlagGroup filter_flags(ReportOptions& o) {
-  return {.title = "Filters (texts may contain * and ?)",
-          .flags = {pattern_flag("--model", "of that model", o.filter.model),
-                    pattern_flag("--cluster", "on that GPU or network", o.filter.cluster),
-                    integer_flag("--gpus", "on N GPUs", o.filter.gpus, {.lowest = 1}),
-                    choice_flag("--kind", "K", "simulated, measured (both)", o.filter.kind),
-                    pattern_flag("--commit", "made by that commit of mfsdp", o.filter.commit),
-                    pattern_flag("--name", "of that name", o.filter.name),
-                    time_flag("--since", "made then or later: a date, or 7d", o.filter.since_ns),
-                    time_flag("--until", "made before: a date, or 7d", o.filter.until_ns)}};
+  return {
+      .title = "Filters (texts may contain * and ?)",
+      .flags = {pattern_flag("--model", "of that model", o.filter.model),
+                pattern_flag("--cluster", "on a cluster of that GPU or network", o.filter.cluster),
+                integer_flag("--gpus", "on N GPUs", o.filter.gpus, {.lowest = 1}),
+                choice_flag("--kind", "K", "simulated, measured (both)", o.filter.kind),
+                pattern_flag("--commit", "made by that commit of mfsdp", o.filter.commit),
+                pattern_flag("--name", "of that name", o.filter.name),
+                time_flag("--since", "made then or later: a date, or 7d", o.filter.since_ns),
+                time_flag("--until", "made before: a date, or 7d", o.filter.until_ns)}};
 }
 
 FlagGroup store_flags(ReportOptions& o) {

@@ -60,7 +60,8 @@ Result<void> read_devices(const Json& config, const std::string& where, NcclRun&
   }
   constexpr std::int64_t kMost = 65536;
   if (threads > kMost || gpus > kMost)
-    return fail(where, fmt::format("nthreads and ngpus: expected at most {}", kMost));
+    return fail(where, fmt::format("nthreads and ngpus: expected at most {} each, got {} and {}",
+                                   kMost, threads, gpus));
   run.ranks = static_cast<std::int64_t>(devices->size()) * threads * gpus;
   run.nodes = static_cast<std::int64_t>(hosts.size());
   return {};

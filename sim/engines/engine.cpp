@@ -11,8 +11,8 @@ namespace mfsdp {
 
 tl::unexpected<Error> cannot_predict(EngineKind engine, const char* flag, std::string_view what,
                                      std::string_view instead) {
-  return fail(
-      flag, fmt::format("--engine {} cannot predict {} yet; {}", to_string(engine), what, instead));
+  return fail(flag, fmt::format("--engine {} cannot be predicted with {} yet; {}",
+                                to_string(engine), what, instead));
 }
 
 tl::unexpected<Error> does_otherwise(EngineKind engine, const char* flag, std::string_view does) {
@@ -80,10 +80,10 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
     return cannot_predict(engine, "--model", "layers without RoPE", "leave --engine out");
   if (traits_of(engine).has_experts) {
     if (mcore_has(model)) return {};
-    return cannot_predict(engine, "--model",
-                          fmt::format("models of the family {}", to_string(model.family)),
-                          "it predicts GPT-2, Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and "
-                          "DeepSeek; leave --engine out for others");
+    return cannot_predict(
+        engine, "--model", fmt::format("models of the family {}", to_string(model.family)),
+        "it is predicted for GPT-2, Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and "
+        "DeepSeek; leave --engine out for others");
   }
   if (model.family == Family::gpt2)
     return cannot_predict(engine, "--model", "GPT's blocks",
@@ -93,7 +93,7 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
         engine, "--model", fmt::format("models of the family {}", to_string(model.family)),
         model.family == Family::olmo2 && has_option(engine, "--modules")
             ? kOtherModules
-            : "it predicts Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
+            : "it is predicted for Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
   return {};
 }
 

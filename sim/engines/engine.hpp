@@ -14,8 +14,8 @@ namespace mfsdp {
 /// Version of PyTorch in the recorded runs.
 inline constexpr std::string_view kTorchVersion = "2.11";
 
-/// The error for a flag whose value is not modelled for the engine: "--engine fsdp2 cannot predict
-/// `what` yet; `instead`".
+/// The error for a flag whose value is not modelled for the engine: "--engine fsdp2 cannot be
+/// predicted with `what` yet; `instead`".
 [[nodiscard]] tl::unexpected<Error> cannot_predict(EngineKind engine, const char* flag,
                                                    std::string_view what,
                                                    std::string_view instead = "leave --engine out");

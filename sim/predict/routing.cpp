@@ -32,8 +32,9 @@ std::vector<std::int64_t> blocks_with_experts(const ModelShape& model) {
 Result<void> check_counts(const std::vector<std::int64_t>& counts, const ModelShape& model,
                           const std::string& where) {
   if (std::ssize(counts) != model.experts)
-    return fail(where, fmt::format("expected counts of the model's {} experts, got {}",
-                                   model.experts, counts.size()));
+    return fail(where,
+                fmt::format("expected {} counts, one for each of the model's experts, got {}",
+                            model.experts, counts.size()));
   Int128 sum = 0;
   for (const std::int64_t count : counts) sum += count;
   if (sum == 0) return fail(where, "expected tokens of at least one expert, got 0 of all");

@@ -70,8 +70,9 @@ Result<std::int64_t> whole_cell(const CsvTable& table, std::size_t row, const ch
   std::int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMostTokens)
-    return fail(table.place(row), fmt::format("{} is \"{}\"; expected an integer from 0 to 1e12",
-                                              name, text.substr(0, 40)));
+    return fail(table.place(row),
+                fmt::format("column {} has \"{}\"; expected an integer from 0 to 1e12", name,
+                            text.substr(0, 40)));
   return value;
 }
 

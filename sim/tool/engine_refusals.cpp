@@ -27,11 +27,11 @@ void check_own(const SimOptions& options, Reasons& reasons) {
 void check_other(const SimOptions& options, Reasons& reasons) {
   const std::string engine = fmt::format("--engine {}", to_string(options.engine));
   if (options.routing)
-    reasons.add(
-        fail("--routing",
-             engine + (traits_of(options.engine).has_experts
-                           ? " is predicted with experts in balance alone; leave --engine out"
-                           : " cannot predict mixtures of experts yet; leave --engine out")));
+    reasons.add(fail(
+        "--routing",
+        engine + (traits_of(options.engine).has_experts
+                      ? " is predicted with experts in balance alone; leave --engine out"
+                      : " cannot be predicted with mixtures of experts yet; leave --engine out")));
   if (options.find && options.memory_limit)
     reasons.add(fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free"));
   for (const std::string& flag : options.given)

@@ -45,7 +45,7 @@ TEST(Documented, KeysOfResults) {
   predicted.exposed_units = {
       {.unit = "head", .exposed = Nanos(1), .mostly = Awaited::gradient_norm}};
   predicted.other_engines.resize(2);
-  predicted.other_engines.back().reason = "cannot predict this";
+  predicted.other_engines.back().reason = "cannot be predicted with this";
   MeasuredRun measured = test::measured_run();
   measured.resumed = ResumedFrom{.step = 1, .run_id = "r"};
   StepResult step = test::sample_step(1, Nanos(1), 1);

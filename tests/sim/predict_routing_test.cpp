@@ -166,7 +166,7 @@ TEST(RoutingFile, Refusals) {
   EXPECT_THAT(message(R"({"tokens": [1]})"), HasSubstr("\"counts\""));
   EXPECT_THAT(message("expert,tokens\n0,1\n2,1\n"), HasSubstr("no tokens of expert 1"));
   EXPECT_THAT(message("expert,tokens\n0,1\n0,1\n"), HasSubstr("f:3: expert 0 occurs twice"));
-  EXPECT_THAT(message("expert,tokens\n0,-1\n"), HasSubstr("f:2: tokens is \"-1\""));
+  EXPECT_THAT(message("expert,tokens\n0,-1\n"), HasSubstr("f:2: column tokens has \"-1\""));
   EXPECT_THAT(message("expert,share\n0,1\n"), HasSubstr("no column \"tokens\""));
   EXPECT_THAT(message(""), HasSubstr("holds no table"));
 }

@@ -150,7 +150,7 @@ class Steps {
   void end_step() {
     if (!reported_ && state_.view.classes == 1) refuse("step: the host does not receive its loss");
     if (role_ == "logprob" && !gave_log_probs_ && state_.view.classes == 1)
-      refuse("step: the host does not receive its log-probabilities");
+      refuse("step: a plan of role logprob copies no log-probabilities to the host");
     reports_ += reported_ ? 1 : 0;
     log_probs_ += gave_log_probs_ ? 1 : 0;
     steps_of_log_probs_ += role_ == "logprob" ? 1 : 0;

@@ -74,7 +74,8 @@ std::vector<Directions::Mark>& Directions::marks(const Op& op, const Operand& op
                                                  const Spot& spot) {
   const Home& home = view_.homes[operand.buffer];
   if (home.kind != "direction" || spot.group == kNone)
-    refuse("{}: operand '{}' is not an update direction", op.place(), operand.role);
+    refuse("{}: operand '{}' is not the update direction (of Muon) of a parameter group",
+           op.place(), operand.role);
   Index slot = 0;
   while (home.distributed_over.empty() && home.groups[slot].first != spot.group) ++slot;
   return held_.at(operand.buffer).slots.at(slot);
@@ -204,7 +205,8 @@ void Directions::exchange(const Op& op) {
   Held& target = held_.at(to.buffer);
   if (in) {
     if (!source.rest && std::ssize(source.slots) != view_.ranks_on(whole.distributed_over))
-      refuse("{}: distributes a buffer that was not filled", op.place());
+      refuse("{}: distributes a buffer whose bytes after its parameter groups were not zeroed",
+             op.place());
     for (const auto& slot : source.slots)
       for (const Mark& mark : slot)
         if (mark != Mark{1, step_, 1}) refuse("{}: is not this step's momentum", op.place());

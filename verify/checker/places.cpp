@@ -308,8 +308,8 @@ void check_group(const PlanView& view, const Op& op) {
   const Index stated = view.at("groups", *op.json, "group");
   for (const Operand& operand : op.operands)
     if (const Spot spot = locate(view, operand); spot.group != kNone && spot.group != stated)
-      refuse("{}: operand '{}' does not belong to group {}, which the op states", op.place(),
-             operand.role, stated);
+      refuse("{}: operand '{}' is of parameter group {}; expected {}, which the op states",
+             op.place(), operand.role, spot.group, stated);
 }
 
 void check_unit(const PlanView& view, const Op& op) {

@@ -144,14 +144,18 @@ void read_mesh(PlanView& view) {
        stages > 1 || !stand_in(kDealtOrder, mesh.at("experts"))))
     refuse("plan: expected a grid of experts over the ranks that share shards");
   const Json& of = view.json.at("classes");
-  if (of.size() != 1 || of[0].at("ranks") != ranks_of(view.dense) ||
-      (view.classes == 1 && (stages > 1 || of[0].contains("at"))))
-    refuse("plan: expected one class of all {} ranks", ranks_of(view.dense));
+  if (of.size() != 1 || of[0].at("ranks") != ranks_of(view.dense))
+    refuse("plan: expected one rank class of all {} ranks{}", ranks_of(view.dense),
+           view.classes == 1 ? "" : " of a pipeline stage");
+  if (view.classes == 1 && (stages > 1 || of[0].contains("at")))
+    refuse("plan: has one rank class; expected one pipeline stage, and no \"at\"");
   if (view.classes == 1) return;
   const Json& at = of[0].at("at");
   if (view.classes != stages || at.size() != 1 || at[0].at("axis") != kStages ||
       at[0].at("index") >= stages)
-    refuse("plan: expected a class for each of {} stages", stages);
+    refuse(
+        "plan: expected a rank class for each of {} pipeline stages, with its stage under \"at\"",
+        stages);
   view.stage = at[0].at("index");
 }
 

@@ -43,8 +43,9 @@ Result<std::string> joined_parts(const Json& parts, const char* key, const std::
     const Json* content = part.is_object() ? value_of(part, "text") : nullptr;
     const bool is_text = type == nullptr || *type == "text";
     if (!is_text || content == nullptr || !content->is_string())
-      return fail(where, fmt::format("expected texts in the list under \"{}\", got {}", key,
-                                     json_excerpt(part)));
+      return fail(where, fmt::format("expected strings or parts of type \"text\" in the list under "
+                                     "\"{}\", got {}",
+                                     key, json_excerpt(part)));
     text += content->get_ref<const std::string&>();
   }
   return text;

@@ -174,9 +174,10 @@ TEST(TextReport, OneLineHasTheSameJobUnderAnotherEngine) {
       render_text(run, TextStyle{}, ""),
       HasSubstr("Instead PyTorch FSDP2 with compiled blocks (--engine fsdp2-compile): fits, "
                 "61.00 of 80.00 GiB of the device, 896.02 ms a step; recompute none\n"));
-  run.other_engines.front().reason = "cannot predict LoRA's adapters yet";
-  EXPECT_THAT(render_text(run, TextStyle{}, ""),
-              HasSubstr("(--engine fsdp2-compile): not predicted: cannot predict LoRA's"));
+  run.other_engines.front().reason = "cannot be predicted with LoRA's adapters yet";
+  EXPECT_THAT(
+      render_text(run, TextStyle{}, ""),
+      HasSubstr("(--engine fsdp2-compile): not predicted: cannot be predicted with LoRA's"));
 }
 
 /// A model of which the report counts tensors: an embedding, a block, a norm and a head.

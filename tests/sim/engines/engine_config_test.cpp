@@ -89,22 +89,26 @@ TEST(EngineConfig, ARefusalNamesAllItsReasons) {
 TEST(EngineConfig, RefusalsArePlain) {
   PlanConfig experts = possible();
   experts.model.experts = 8;
-  EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
-            "--model: --engine fsdp2 cannot predict mixtures of experts yet; leave --engine out, "
-            "take mcore or, for Qwen3 and DeepSeek, --modules torchtitan");
+  EXPECT_EQ(
+      refusal(EngineKind::fsdp2, experts),
+      "--model: --engine fsdp2 cannot be predicted with mixtures of experts yet; leave --engine "
+      "out, take mcore or, for Qwen3 and DeepSeek, --modules torchtitan");
   // mcore does not have OLMoE's blocks either.
   experts.model.family = Family::olmoe;
-  EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
-            "--model: --engine fsdp2 cannot predict mixtures of experts yet; leave --engine out");
+  EXPECT_EQ(
+      refusal(EngineKind::fsdp2, experts),
+      "--model: --engine fsdp2 cannot be predicted with mixtures of experts yet; leave --engine "
+      "out");
   PlanConfig other = possible();
   other.model.family = Family::gpt2;
   EXPECT_EQ(refusal(EngineKind::ddp, other),
-            "--model: --engine ddp cannot predict GPT's blocks yet; take mcore, fsdp1 or fsdp2, or "
-            "leave --engine out");
+            "--model: --engine ddp cannot be predicted with GPT's blocks yet; take mcore, fsdp1 or "
+            "fsdp2, or leave --engine out");
   other.model.family = Family::deepseek;
-  EXPECT_EQ(refusal(EngineKind::ddp, other),
-            "--model: --engine ddp cannot predict models of the family deepseek yet; it predicts "
-            "Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
+  EXPECT_EQ(
+      refusal(EngineKind::ddp, other),
+      "--model: --engine ddp cannot be predicted with models of the family deepseek yet; it is "
+      "predicted for Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
   PlanConfig replicated = possible();
   replicated.strategy = Strategy::no_shard;
   EXPECT_EQ(refusal(EngineKind::fsdp2, replicated),

@@ -85,7 +85,8 @@ TEST(Directions, SlicesThatDoNotComeBack) {
 TEST(Directions, RanksWithoutABlockThatGetWhatNothingWrote) {
   EditedPlan plan(muon());
   plan.drop("optimizer", "muon.1.zero_rest");
-  expect_found(plan.program, "distributes a buffer that was not filled");
+  expect_found(plan.program,
+               "distributes a buffer whose bytes after its parameter groups were not zeroed");
 }
 
 TEST(Directions, OtherBlocksThanAreDealtOut) {

@@ -107,7 +107,7 @@ TEST(Labels, StrategiesAreThoseOfTheGroups) {
 
 TEST(Labels, ClassesAreApartAndAllRanks) {
   const auto classes = [](std::vector<RankClass> of) {
-    expect_refused(built(), [&](Program& p) { p.classes = of; }, "one class of all 4 ranks");
+    expect_refused(built(), [&](Program& p) { p.classes = of; }, "one rank class of all 4 ranks");
   };
   classes({{.role = "a", .ranks = 3}, {.role = "b", .ranks = 1}});
   classes({{.role = "a", .ranks = 4}, {.role = "b", .ranks = 4}});

@@ -315,7 +315,9 @@ class DirectionCheck {
       if (!full || !same || mark.level != level) mark = {};
       mark.level = 0;
     }
-    if (!full) report(to.located.group, "distributes a buffer that was not filled");
+    if (!full)
+      report(to.located.group,
+             "distributes a buffer whose bytes after its parameter groups were not zeroed");
     distributed.entries.front() = std::move(common);
     distributed.owners = std::move(order);
   }

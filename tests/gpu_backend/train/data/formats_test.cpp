@@ -233,7 +233,8 @@ TEST(Formats, WrongLinesSayWhatWasExpected) {
       "f.jsonl:3: conversations[0]: expected \"human\", \"gpt\", \"system\" or \"tool\" under "
       "\"from\", got \"robot\"");
   EXPECT_EQ(said(R"({"messages": [{"role": "assistant", "content": [{"type": "image_url"}]}]})"),
-            "f.jsonl:3: messages[0]: expected texts in the list under \"content\", got "
+            "f.jsonl:3: messages[0]: expected strings or parts of type \"text\" in the list under "
+            "\"content\", got "
             "{\"type\":\"image_url\"}");
   EXPECT_EQ(said(R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]})"),
             "f.jsonl:3: messages[0]: \"tool_calls\" is not supported");
