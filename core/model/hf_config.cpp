@@ -165,7 +165,8 @@ Result<void> check_general_names(const Fields& fields, const HfNames& names) {
   constexpr HfNames kGeneral{};
   for (const auto& [own, general] : {std::pair{names.hidden, kGeneral.hidden},
                                      {names.layers, kGeneral.layers},
-                                     {names.heads, kGeneral.heads}}) {
+                                     {names.heads, kGeneral.heads},
+                                     {names.positions, kGeneral.positions}}) {
     if (std::string_view(own) == general) continue;
     const ParsedJson* first = fields.find(own);
     const ParsedJson* second = fields.find(general);

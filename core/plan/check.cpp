@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -105,6 +106,12 @@ class ConfiguredCheck {
   /// The number of ranks of a class agrees with its indices; without these it has the whole mesh.
   Result<void> check_class(const RankClass& ranks_class, const std::string& where) {
     const Mesh& mesh = program_.config.mesh;
+    // Budgets, comparisons and traces use it as a key.
+    const auto is_of_word = [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '-';
+    };
+    if (ranks_class.role.empty() || !std::ranges::all_of(ranks_class.role, is_of_word))
+      return fail(where + ".role", "expected letters, digits, '_' and '-'");
     std::int64_t ranks = mesh.world_size();
     for (std::size_t i = 0; i < ranks_class.at.size(); ++i) {
       const auto& [axis, index] = ranks_class.at[i];
@@ -279,10 +286,14 @@ Result<void> check_parts(const Job& job) {
     if (auto checked = check_program(program, true); !checked)
       return fail(place_in_job(c, checked.error().where), checked.error().what);
     ranks = checked_add(ranks, program.classes[0].ranks);
-    for (std::size_t other = 0; other < c; ++other)
+    for (std::size_t other = 0; other < c; ++other) {
       if (!are_apart(program.classes[0], job.programs[other].classes[0]))
         return fail(fmt::format("classes[{}].at", c),
                     fmt::format("shares ranks with class {}", other));
+      if (program.classes[0].role == job.programs[other].classes[0].role)
+        return fail(fmt::format("classes[{}].role", c),
+                    fmt::format("is that of class {} too; expected a name of its own", other));
+    }
     for (const Plan& plan : job.programs[0].plans)
       if (const Plan* own = program.find_plan(plan.name);
           own == nullptr || own->role() != plan.role() ||

@@ -9,13 +9,14 @@ import sys
 
 from gpu_lab.command_line import Flags, launcher_of, tools_of
 from gpu_lab.launch import Launcher, own_command
-from gpu_lab.machine import cut_model
+from gpu_lab.machine import WrongFlag, cut_model, model_path
 from gpu_lab.own_runs import SKIP, placed_runs, run_one
 from gpu_lab.results import Json, measured_figures, read_lines
 from gpu_lab.runs import Run
 
 ATTENTION = ("sdpa", "flex_attention", "eager")
 LONGEST = 240.0  # seconds of a run of PyTorch, most of which torch.compile may take
+RECOMPUTED = ("--recompute", "full")
 LEAST, MEDIAN = 1.10, 1.15  # ratios that a list has to reach
 
 
@@ -33,7 +34,20 @@ def pytorch_words(run: Run, model: pathlib.Path, attention: str) -> list[str]:
     """`pytorch fsdp2-speed` for a run, compiled."""
     words = ["pytorch", "fsdp2-speed", "--model", str(model), "--sequence", str(run.sequence), "--micro-batch",
              str(run.micro_batch), "--microbatches", str(run.microbatches), "--attention", attention, "--compile"]
-    return [*words, "--recompute"] if run.recompute else words
+    return [*words, "--recompute"] if run.flags == RECOMPUTED else words
+
+
+def check_row(run: Run) -> None:
+    """Both sides of a pair do the same: one rank, and no flag that only mfsdp-exec has."""
+    place = f"list of runs: row {run.number + 1}"
+    if run.ranks != 1:
+        raise WrongFlag(f"{place}: ranks: expected 1, got {run.ranks}")
+    if run.flags not in ((), RECOMPUTED):
+        raise WrongFlag(f"{place}: flags: expected none or {' '.join(RECOMPUTED)}, got {' '.join(run.flags)}")
+    if min(run.sequence, run.micro_batch, run.microbatches, run.layers or 1) < 1:
+        raise WrongFlag(f"{place}: expected sequence, micro_batch, microbatches and layers of at least 1")
+    if not model_path(run.model).is_file():
+        raise WrongFlag(f"{place}: model: there is no {model_path(run.model)}")
 
 
 def facts_of(path: pathlib.Path) -> Json | None:
@@ -99,13 +113,17 @@ def print_pairs(runs: list[Run]) -> int:
 def pairs(flags: Flags) -> int:
     """Holds mfsdp-exec to transformers' own model, compiled, pair by pair: `pytorch pairs --gpu h200 --out FOLDER RUNS.csv`.
 
-    RUNS.csv is a list as gpu_lab/runs/pairs.csv, of one rank. Each pair is one run of mfsdp-exec and one of PyTorch (`pytorch
+    RUNS.csv is a list as gpu_lab/runs/pairs.csv, of one rank; `flags` may be --recompute full. Each pair is one run of mfsdp-exec and one of PyTorch (`pytorch
     fsdp2-speed --compile`) right after it: same shape, same dtypes, fused AdamW, the norm clipped alike. A ratio is the time of
     PyTorch's step over ours. Runs that the folder has are not made again. Exit code 0: every ratio is at least 1.10, the
     median at least 1.15.
     """
     launcher, tool = launcher_of(flags), tools_of(flags).find("mfsdp-exec")
     runs = placed_runs(flags.runs, flags.out.absolute())
+    if not runs:
+        raise WrongFlag(f"{flags.runs}: expected rows of runs, got none")
+    for run in runs:
+        check_row(run)
     for run in runs:
         assert run.folder is not None
         if launcher.spent() > flags.limit:

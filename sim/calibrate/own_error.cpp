@@ -112,6 +112,9 @@ std::string training_class(const PlanConfig& config) {
   if (!config.frozen.empty()) extras.emplace_back("frozen parameters");
   if (config.document_mask) extras.emplace_back("document masks");
   if (config.exact_sums) extras.emplace_back("exact sums");
+  if (config.mesh.size(Axis::pp) > 1) extras.emplace_back("pipeline stages");
+  if (config.mesh.size(Axis::tp) > 1) extras.emplace_back("tensor parallelism");
+  if (config.mesh.size(Axis::cp) > 1) extras.emplace_back("context parallelism");
   return with(to_string(config.optimizer), extras);
 }
 

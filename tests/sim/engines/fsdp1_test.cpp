@@ -69,7 +69,8 @@ TEST(Fsdp1, NoSyncKeepsWholeGradients) {
   const auto peak = [&](const std::vector<std::string>& options) {
     return engine_memory(framework_plan(kFsdp1Engine, config, options), {}).counters.peak_allocated;
   };
-  constexpr double kUnsplit = 1 << 20;  // the allocator leaves so much in a block
+  // The allocator leaves up to 1 MiB in the block of each gradient, of the root's and of four blocks'.
+  constexpr double kUnsplit = 5 * (1 << 20);
   EXPECT_NEAR(static_cast<double>(peak({"no_sync=true"}) - peak({})),
               static_cast<double>(2 * kSmallParameters - 4 * kSmallParameters / 8), kUnsplit);
 }
