@@ -149,8 +149,8 @@ TEST(PredictionRequest, AFitIsCertainWithTheEnginesErrorToSpare) {
   };
   EXPECT_EQ(with(EngineKind::fsdp2, 1.005), std::optional(false));
   EXPECT_EQ(with(EngineKind::fsdp2, 1.015), std::optional(true));
-  EXPECT_EQ(with(EngineKind::fsdp1, 1.025), std::optional(false));  // 2.9 % at worst
-  EXPECT_EQ(with(EngineKind::fsdp1, 1.035), std::optional(true));
+  EXPECT_EQ(with(EngineKind::megatron_fsdp_v1, 1.02), std::optional(false));  // 2.6 % at worst
+  EXPECT_EQ(with(EngineKind::megatron_fsdp_v1, 1.03), std::optional(true));
   EXPECT_EQ(with(EngineKind::mcore, 1.5), std::nullopt);  // assumed, never measured
 }
 
