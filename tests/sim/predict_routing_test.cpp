@@ -129,7 +129,8 @@ TEST(Routing, OneRankHasAllExperts) {
 }
 
 TEST(Routing, Refusals) {
-  EXPECT_THAT(refusal(counted({{1, 2, 3}})), HasSubstr("model's 8 experts, got 3"));
+  EXPECT_THAT(refusal(counted({{1, 2, 3}})),
+              HasSubstr("expected 8 counts, one for each of the model's experts, got 3"));
   EXPECT_THAT(refusal(counted({{0, 0, 0, 0, 0, 0, 0, 0}})), HasSubstr("at least one expert"));
   EXPECT_THAT(refusal(counted({{8, 1, 1, 1, 1, 1, 1, 1}})), HasSubstr("expert 0 has 8 of 15"));
   const std::vector<std::int64_t> even(8, 1);
