@@ -183,8 +183,10 @@ def read_runs(path: str | os.PathLike[str]) -> list[Run]:
 
 
 def choose(names: str, known: Sequence[str], flag: str, what: str) -> list[str]:
-    """Comma-separated names of a flag, each of which has to be known."""
-    chosen = [name for name in names.split(",") if name]
+    """Comma-separated names of a flag, each once: one or more, all of them known."""
+    chosen = list(dict.fromkeys(name for name in names.split(",") if name))
+    if not chosen:
+        raise WrongFlag(f"{flag}: expected a {what} or more of {','.join(known)}")
     if unknown := [name for name in chosen if name not in known]:
         raise WrongFlag(f"{flag}: there is no {what} {unknown[0]}: expected some of {','.join(known)}")
     return chosen
