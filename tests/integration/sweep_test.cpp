@@ -89,10 +89,11 @@ TEST_P(InterruptedSweep, KeepsWhatIsDone) {
   const test::ScratchFolder folder;
   const std::string file = (folder / "runs.sqlite").string();
   const std::string err = (folder / "err").string();
-  // A sweep of seconds, interrupted soon after it opened the store.
+  // A sweep of seconds, of rows that end soon, interrupted soon after it opened the store.
   const auto run = test::run_sim(fmt::format(
-      "--model llama3_70b --gpus 8,16,32,64,128,256,512,1024 --micro-batch 1,2,4,8,16 "
-      "--seq-len 2048,4096,8192,16384,32768 --db '{0}' --output jsonl 2>'{1}' & sim=$!; "
+      "--model llama3_1b --gpus 8,16,32,64,128,256,512,1024 --micro-batch 1,2,4,8,16 "
+      "--seq-len 1024,2048,4096,8192,16384,32768,65536 --recompute none,selective,full "
+      "--db '{0}' --output jsonl 2>'{1}' & sim=$!; "
       "until [ -e '{0}' ] || ! kill -0 $sim; do sleep 0.02; done; "
       "sleep 0.2; kill -{2} $sim; sleep 0.05; kill -{2} $sim; wait $sim",
       file, err, GetParam()));
@@ -104,7 +105,7 @@ TEST_P(InterruptedSweep, KeepsWhatIsDone) {
   ASSERT_TRUE(store);
   const std::size_t stored = store->list()->size();
   EXPECT_EQ(static_cast<std::size_t>(std::count(run.out.begin(), run.out.end(), '\n')), stored);
-  EXPECT_LT(stored, 200U);
+  EXPECT_LT(stored, 840U);
 }
 
 }  // namespace
