@@ -120,7 +120,9 @@ std::optional<Figure> all_traffic(const RunResult& run) {
         ResultFigure::all_reduce_bytes})
     if (run.absent.has(part)) return std::nullopt;
   const TrafficSummary& sent = run.traffic;
-  return (sent.all_gather + sent.reduce_scatter + sent.all_reduce).value;
+  Bytes sends = sent.sends;  // not stored but for each class
+  for (const ClassReport& one : run.classes()) sends = std::max(sends, one.sends);
+  return (sent.all_gather + sent.reduce_scatter + sent.all_reduce + sends).value;
 }
 
 std::vector<Measure> make_measures() {

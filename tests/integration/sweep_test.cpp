@@ -90,13 +90,13 @@ TEST_P(InterruptedSweep, KeepsWhatIsDone) {
   const std::string file = (folder / "runs.sqlite").string();
   const std::string err = (folder / "err").string();
   // A sweep of seconds, of rows that end soon, interrupted soon after it opened the store.
-  const auto run = test::run_sim(fmt::format(
-      "--model llama3_1b --gpus 8,16,32,64,128,256,512,1024 --micro-batch 1,2,4,8,16 "
-      "--seq-len 1024,2048,4096,8192,16384,32768,65536 --recompute none,selective,full "
-      "--db '{0}' --output jsonl 2>'{1}' & sim=$!; "
-      "until [ -e '{0}' ] || ! kill -0 $sim; do sleep 0.02; done; "
-      "sleep 0.2; kill -{2} $sim; sleep 0.05; kill -{2} $sim; wait $sim",
-      file, err, GetParam()));
+  const auto run = test::run_sim(
+      fmt::format("--model llama3_1b --gpus 8,16,32,64,128,256,512,1024 --micro-batch 1,2,4,8,16 "
+                  "--seq-len 1024,2048,4096,8192,16384,32768,65536 --recompute none,selective,full "
+                  "--db '{0}' --output jsonl 2>'{1}' & sim=$!; "
+                  "until [ -e '{0}' ] || ! kill -0 $sim; do sleep 0.02; done; "
+                  "sleep 0.2; kill -{2} $sim; sleep 0.05; kill -{2} $sim; wait $sim",
+                  file, err, GetParam()));
   EXPECT_EQ(run.status, 130);
   EXPECT_TRUE(
       test::read_file(err).starts_with("mfsdp-sim: stopping (a second signal ends it at once)\n"))

@@ -326,6 +326,12 @@ TEST(CheckBudget, ClassesOfRanksHaveLimits) {
   EXPECT_THAT(text, testing::HasSubstr("\n[classes.stage_0]\nallocated_bytes = 70\nhost_bytes = 7\n"
                                        "idle_ns = 5\n\n[classes.stage_1]\n"));
   EXPECT_EQ(check(budget_of(text), run).verdict(), Verdict::pass);
+  const Bytes others = job.traffic.all_gather + job.traffic.reduce_scatter + job.traffic.all_reduce;
+  const Budget all = budget_of(fmt::format("[traffic]\ntotal_bytes = {}\n", others.value));
+  EXPECT_EQ(check(all, RunResult(job)).verdict(), Verdict::pass);
+  job.classes[1].sends = Bytes(1);
+  EXPECT_EQ(check(all, RunResult(job)).verdict(), Verdict::fail);
+  job.classes[1].sends = Bytes(0);
   job.classes[0].idle = Nanos(6);
   const BudgetReport slower = check(budget_of(text), RunResult(job));
   EXPECT_EQ(slower.count(Verdict::fail), 1U);
