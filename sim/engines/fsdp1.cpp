@@ -162,7 +162,7 @@ class Fsdp1 {
   void reshard(Fsdp1Unit& of) {
     step_.host_work(kReleaseHook);
     step_.free_after(*std::exchange(of.gathered, std::nullopt), compute);
-    freed_.push_back(step_.record(compute));
+    freed_.emplace_back(step_.record(compute));
   }
 
   /// Units of a microbatch. The last gather is that of block 0. A gather waits while two frees are
