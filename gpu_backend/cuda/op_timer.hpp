@@ -27,7 +27,7 @@ struct TimedSteps {
 
 class OpTimer {
  public:
-  explicit OpTimer(TimedSteps steps) : steps_(std::move(steps)) {}
+  explicit OpTimer(TimedSteps steps) : steps_(steps) {}
 
   /// Whether an op has a time: those that take time on a stream, and host_waits.
   [[nodiscard]] static bool times(const Op& op);
