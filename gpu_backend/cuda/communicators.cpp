@@ -312,7 +312,7 @@ Result<void> Communicators::connect_peers(const BoundPlan& plan, cudaStream_t st
   MFSDP_LET(memory, allocate_device(links.size(), "the first sends"));
   MFSDP_TRY(check(cudaMemsetAsync(memory.get(), 0, links.size(), stream), "cudaMemsetAsync"));
   for (std::size_t i = 0; i < handles_.size(); ++i) {
-    const auto sent = guarded([&] { return launch_bytes(i, links, memory.get(), stream); });
+    auto sent = guarded([&] { return launch_bytes(i, links, memory.get(), stream); });
     if (!sent) return sent;
     MFSDP_TRY(check(cudaStreamSynchronize(stream), "the first sends and receives",
                     program_->communicators[i].purpose));
