@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/bare_key.hpp"
 #include "core/plan/field_names.hpp"
 #include "core/plan/index.hpp"
 #include "core/plan/instances.hpp"
@@ -107,10 +107,7 @@ class ConfiguredCheck {
   Result<void> check_class(const RankClass& ranks_class, const std::string& where) {
     const Mesh& mesh = program_.config.mesh;
     // Budgets, comparisons and traces use it as a key.
-    const auto is_of_word = [](unsigned char c) {
-      return std::isalnum(c) != 0 || c == '_' || c == '-';
-    };
-    if (ranks_class.role.empty() || !std::ranges::all_of(ranks_class.role, is_of_word))
+    if (!is_bare_key(ranks_class.role))
       return fail(where + ".role", "expected letters, digits, '_' and '-'");
     std::int64_t ranks = mesh.world_size();
     for (std::size_t i = 0; i < ranks_class.at.size(); ++i) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/bare_key.hpp"
 #include "reports/measures/measure.hpp"
 #include "reports/record/step_figures.hpp"
 
@@ -194,14 +195,6 @@ bool is_time(ClassMeasure what) { return to_string(what).ends_with("_ns"); }
 bool is_golden(ClassMeasure what) {
   return what == ClassMeasure::allocated_bytes || what == ClassMeasure::host_bytes ||
          what == ClassMeasure::idle_ns;
-}
-
-/// Letters, digits, '_' and '-': a key of TOML without quotes.
-bool is_bare_key(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  });
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ class Races {
     return stated;
   }
   /// The number of runs of a list after its last one, as a wait's distance counts them.
-  [[nodiscard]] Int behind(Int list, const Instance& wait) const {
+  [[nodiscard]] Int after_last(Int list, const Instance& wait) const {
     const auto last = steps_.find(list);
     return last != steps_.end() && last->second == wait.step ? 0 : 1;
   }
@@ -137,14 +137,14 @@ class Races {
       const Instance& by = *record->second;
       const auto& runs = runs_.at(by.list);
       const Int later = runs.end() - std::ranges::upper_bound(runs, by.run);
-      const Binding so{by.op->id, later + behind(by.list, wait)};
+      const Binding so{by.op->id, later + after_last(by.list, wait)};
       if (!stated.contains(so))
         refuse("{}: gets record {} at distance {}, which its bindings do not state",
                wait.op->place(), so.first, so.second);
       bound.insert(so);
     } else if (std::ranges::none_of(stated, [&](const Binding& of) {
                  const Int list = list_of(of.first);
-                 return of.second >= std::ssize(runs_[list]) + behind(list, wait);
+                 return of.second >= std::ssize(runs_[list]) + after_last(list, wait);
                })) {
       refuse("{}: waits for an event that nothing has recorded", wait.op->place());
     }
