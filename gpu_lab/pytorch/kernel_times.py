@@ -191,9 +191,8 @@ def attention(flags: Flags) -> None:
     """Times kinds of attention on one GPU: `pytorch attention [--quick] [--way flex] > kinds.csv`.
 
     A row for each kind: heads of 64, 96, 128, 192/128 (latent) and 256, sliding windows, a logit softcap, documents. `way` is
-    PyTorch's backend: cudnn and flash (scaled_dot_product_attention), mask (the same with
-    a mask, which computes all pairs) or flex (flex_attention, compiled). bf16, random normal
-    operands, batch 1; times are medians of ten calls, in ms; TFLOP/s count the pairs of query and key that a kind has. Kinds
+    PyTorch's backend: cudnn and flash (scaled_dot_product_attention), mask (the same with a mask, which computes all pairs)
+    or flex (flex_attention, compiled). bf16, random normal operands, batch 1; times are medians of ten calls, in ms; TFLOP/s count the pairs of query and key that a kind has. Kinds
     that PyTorch refuses have its reason in the last column.
     """
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")

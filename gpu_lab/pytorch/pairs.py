@@ -113,10 +113,10 @@ def print_pairs(runs: list[Run]) -> int:
 def pairs(flags: Flags) -> int:
     """Holds mfsdp-exec to transformers' own model, compiled, pair by pair: `pytorch pairs --gpu h200 --out FOLDER RUNS.csv`.
 
-    RUNS.csv is a list as gpu_lab/runs/pairs.csv, of one rank; `flags` may be --recompute full. Each pair is one run of mfsdp-exec and one of PyTorch (`pytorch
-    fsdp2-speed --compile`) right after it: same shape, same dtypes, fused AdamW, the norm clipped alike. A ratio is the time of
-    PyTorch's step over ours. Runs that the folder has are not made again. Exit code 0: every ratio is at least 1.10, the
-    median at least 1.15.
+    RUNS.csv is a list as gpu_lab/runs/pairs.csv, of one rank; `flags` may be --recompute full. Each pair is one run of
+    mfsdp-exec and one of PyTorch (`pytorch fsdp2-speed --compile`) right after it: same shape, same dtypes, fused AdamW, the
+    norm clipped alike. A ratio is the time of PyTorch's step over ours. Runs that the folder has are not made again. Exit
+    code 0: every ratio is at least 1.10, the median at least 1.15.
     """
     launcher, tool = launcher_of(flags), tools_of(flags).find("mfsdp-exec")
     runs = placed_runs(flags.runs, flags.out.absolute())
