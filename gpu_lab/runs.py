@@ -12,8 +12,9 @@ Lists of runs are CSV files (gpu_lab/runs). Columns that a list leaves out have 
     strategy, outer (copies of the weights in HSDP), clip (a norm; empty: none), double_buffer (yes or no)
     limit         share of the memory that would be reserved which the run may have; empty: all
     real          yes: as many GPUs as ranks, through NCCL, timed; no: rank 0 alone, whose collectives move nothing
-    steps, exposed (no: no step is traced for its collectives), trace (yes: a Kineto trace of one more step)
-    flags         more flags of mfsdp-sim and mfsdp-exec alike
+    steps, exposed (no: no step is traced for its collectives), trace (yes: a Kineto trace of one more step),
+    snapshot (yes: every allocation of rank 0; `engines session --fresh`)
+    flags         more flags of mfsdp-sim and mfsdp-exec alike; of other engines, of mfsdp-sim and `engines train`
 """
 
 import csv
@@ -67,6 +68,7 @@ class Run:
     steps: int | None = None
     exposed: bool = True
     trace: bool = False
+    snapshot: bool = False
     flags: tuple[str, ...] = ()
     number: int = 0  # place in its list
     row: Mapping[str, str] = field(default_factory=dict)  # as the list has it, for copies of the list
@@ -88,6 +90,7 @@ class Run:
         words += ["recomputed"] if self.recompute else []
         words += ["bf16 wire"] if self.wire == "bf16" else []
         words += ["ZeRO-2"] if self.strategy == "optim_grads" else []
+        words += [" ".join(self.flags)] if self.flags else []
         return ", ".join(words)
 
     @property
@@ -132,9 +135,10 @@ class Run:
         words += ["--clip", str(self.clip)] if self.clip else []
         words += ["--double-buffer"] if self.double_buffer else []
         words += ["--compile"] if variant.startswith("compile") else []
+        words += ["--compile-loss"] if variant == "compile-loss" else []
         words += ["--recompute"] if self.recompute else []
         words += ["--layers", str(self.layers)] if self.layers else []
-        return [*words, *more]
+        return [*words, *self.flags, *more]
 
     def predict(self, launcher: Launcher, sim: str, gpu: str, *more: str) -> dict[str, Any]:
         """The output of mfsdp-sim for this run. Raises RuntimeError if it refuses the run."""
@@ -152,7 +156,7 @@ def _is_yes(text: str) -> bool:
 
 _COLUMNS: dict[str, Callable[[str], Any]] = {"model": str, "sequence": int, "micro_batch": int, "microbatches": int, "ranks": int, "engine": str,
             "layers": int, "recompute": _is_yes, "wire": str, "strategy": str, "outer": int, "clip": float,
-            "double_buffer": _is_yes, "limit": float, "real": _is_yes, "steps": int, "trace": _is_yes,
+            "double_buffer": _is_yes, "limit": float, "real": _is_yes, "steps": int, "trace": _is_yes, "snapshot": _is_yes,
             "flags": lambda text: tuple(text.split()), "exposed": lambda text: text != "no", "number": int}
 
 

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group, launcher_of, on_ranks, tools_of
-from gpu_lab.engines import host_parts, memory_runs, predictions, process_memory, recordings, scores, session, train
+from gpu_lab.engines import fresh, host_parts, memory_runs, predictions, process_memory, recordings, scores, session, train
 from gpu_lab.results import read_lines
 
 
@@ -73,8 +73,11 @@ def run_session(flags: Flags) -> int:
     The list's `ranks` is the number of GPUs, or 1: then every process is the only rank of a run of its own, at the same
     time. Rank 0 appends a line to FOLDER/measured.jsonl as a run ends: the run, when it began, what `engines train` prints,
     and the host's time of one operator. Runs in one process find cuBLAS's workspaces and the CUDA context there: reserved
-    memory is not that of a first run (`engines warm`).
+    memory is not that of a first run (`engines warm`). --fresh: each run has new processes; a call again goes on with the
+    runs that FOLDER does not have.
     """
+    if flags.fresh and not flags.dry_run:
+        return fresh.run_fresh(flags.runs, flags.out, flags.steps, flags.seconds)
     return on_ranks(flags, lambda _: session.run_session(flags.runs, flags.out, flags.first, flags.steps, flags.seconds))
 
 
@@ -164,6 +167,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--seconds", type=float, default=140, help="after which no run begins")
     parser.add_argument("--steps", default="9")
     parser.add_argument("--first", type=int, default=0, help="number of the run to begin with")
+    parser.add_argument("--fresh", action="store_true", help="new processes for each run")
     _add_launched(parser)
     parser = add("score", score, score.__doc__, "no GPU; mfsdp-sim without --predicted")
     parser.add_argument("measured", metavar="MEASURED.jsonl")

@@ -1,26 +1,15 @@
 """The model as each engine shards or copies it: FSDP2, FSDP1, DDP and both versions of Megatron-FSDP."""
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from gpu_lab.engines.llama import llama_classes, reset
+from gpu_lab.engines.model_code import CODES, Options, prepare
+from gpu_lab.machine import WrongFlag
 
-Options = argparse.Namespace  # flags of `engines train`
 Made = tuple[Any, Any, Callable[[bool], Any]]  # model, optimizer, context of a microbatch (whether it is the last)
-
-
-def _prepare(model: Any, options: Options) -> None:
-    """Wraps blocks before an engine shards them."""
-    if options.recompute:
-        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-        for number, layer in enumerate(model.layers):
-            model.layers[number] = checkpoint_wrapper(layer)
-    if options.compile:
-        for layer in model.layers:
-            layer.compile()
 
 
 def _mesh(options: Options, names: tuple[str, str]) -> Any:
@@ -45,25 +34,53 @@ def _any_microbatch(_is_last: bool) -> Any:
     return contextlib.nullcontext()
 
 
+def switches(options: Options, *names: str) -> dict[str, Any]:
+    """The values of --engine-option NAME=X by name: numbers, and true or false. Raises WrongFlag for another name."""
+    given = {}
+    for option in options.engine_option:
+        name, _, text = option.partition("=")
+        if name not in names:
+            raise WrongFlag(f"--engine-option: {options.engine} has {', '.join(names) or 'none'}, got {option}")
+        given[name] = text == "true" if text in ("true", "false") else float(text)
+    return given
+
+
 def fsdp2(options: Options, config: dict[str, Any], device: Any, wire: Any) -> Made:
     """PyTorch FSDP2. `wire`: the dtype in which gradients are reduced."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     if options.strategy == "optim":
         sys.exit("--strategy optim: FSDP2 shards gradients")
-    with torch.device("meta"):
-        model = llama_classes(options.fuse, options.untied).Llama(config)
-    _prepare(model, options)
+    switches(options)
+    if options.compile_loss and options.modules == "fused":
+        raise WrongFlag("--compile-loss: expected --modules transformers or torchtitan")
+    code = CODES[options.modules](options, config)
+    prepare(code.blocks, options)
     ways = {"mesh": _mesh(options, ("outer", "shard")),
             "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)}
     if options.strategy == "optim_grads":
         ways["reshard_after_forward"] = False
-    for layer in model.layers:
-        fully_shard(layer, **ways)
-    fully_shard(model, **ways)
-    model.to_empty(device=device)
-    reset(model)
-    return model, _adamw(model.parameters()), _any_microbatch
+    if options.fsdp_unit == "block,ends":
+        fully_shard(code.embedding, **ways)
+    for block in code.blocks.children():
+        fully_shard(block, **ways)
+    if options.fsdp_unit == "block,ends":
+        fully_shard(code.last, **{**ways, "reshard_after_forward": False})
+    fully_shard(code.model, **ways)
+    code.model.to_empty(device=device)
+    code.reset(device)
+
+    def microbatch(is_last: bool) -> Any:
+        if options.accumulate_unsharded:
+            code.model.set_requires_gradient_sync(is_last)
+        return contextlib.nullcontext()
+
+    return code.forward, _adamw(code.model.parameters()), microbatch
+
+
+def _without_reduction(model: Any, defers: bool) -> Callable[[bool], Any]:
+    """Contexts of microbatches, of which only the last one reduces."""
+    return lambda is_last: model.no_sync() if defers and not is_last else contextlib.nullcontext()
 
 
 def fsdp1(options: Options, config: dict[str, Any], device: Any, wire: Any) -> Made:
@@ -74,11 +91,13 @@ def fsdp1(options: Options, config: dict[str, Any], device: Any, wire: Any) -> M
     strategies = {"optim_grads_params": ShardingStrategy.FULL_SHARD, "optim_grads": ShardingStrategy.SHARD_GRAD_OP}
     if options.strategy not in strategies:
         sys.exit(f"--strategy {options.strategy}: FSDP1 has {' and '.join(strategies)}")
+    given = switches(options, "limit_all_gathers", "forward_prefetch", "no_sync")
+    defers = given.pop("no_sync", False)
     classes = llama_classes(options.fuse, options.untied)
     with torch.device("meta"):
         whole = classes.Llama(config)
     tied = whole.head.weight is whole.embedding.weight
-    _prepare(whole, options)
+    prepare(whole.layers, options)
 
     def make_empty(module: Any) -> None:
         module.to_empty(device=device, recurse=False)
@@ -90,8 +109,8 @@ def fsdp1(options: Options, config: dict[str, Any], device: Any, wire: Any) -> M
     model = FullyShardedDataParallel(
         whole, sharding_strategy=strategies[options.strategy], auto_wrap_policy=ModuleWrapPolicy({classes.Block}),
         mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=wire), device_id=device,
-        param_init_fn=make_empty, use_orig_params=True)
-    return model, _adamw(model.parameters()), _any_microbatch
+        param_init_fn=make_empty, use_orig_params=True, **given)
+    return model, _adamw(model.parameters()), _without_reduction(model, defers)
 
 
 def ddp(options: Options, config: dict[str, Any], device: Any, _wire: Any) -> Made:
@@ -100,17 +119,19 @@ def ddp(options: Options, config: dict[str, Any], device: Any, _wire: Any) -> Ma
     from torch.nn.parallel import DistributedDataParallel
     if options.strategy != "no_shard":
         sys.exit("--strategy: DDP has no_shard alone")
+    given = switches(options, "bucket_cap_mb", "gradient_as_bucket_view", "no_sync")
+    defers = given.pop("no_sync", False)
     with torch.device(device):
         model = llama_classes(options.fuse, options.untied).Llama(config)
     reset(model)
-    _prepare(model, options)
-    copied = DistributedDataParallel(model, device_ids=[device])
+    prepare(model.layers, options)
+    copied = DistributedDataParallel(model, device_ids=[device], **given)
 
     def forward(*inputs: Any) -> Any:
         with torch.autocast("cuda", torch.bfloat16):
             return copied(*inputs)
 
-    return forward, _adamw(copied.parameters()), _any_microbatch
+    return forward, _adamw(copied.parameters()), _without_reduction(copied, defers)
 
 
 def megatron_fsdp_v1(options: Options, config: dict[str, Any], _device: Any, wire: Any) -> Made:
@@ -130,7 +151,7 @@ def megatron_fsdp_v1(options: Options, config: dict[str, Any], _device: Any, wir
     classes = llama_classes(options.fuse, options.untied)
     with torch.device("meta"):
         model = classes.Llama(config).to(torch.bfloat16)
-    _prepare(model, options)
+    prepare(model.layers, options)
     policy = MixedPrecisionPolicy(main_params_dtype=torch.float32, main_grads_dtype=wire, grad_comm_dtype=wire)
     model = fully_shard_model(module=model, fsdp_unit_modules=[classes.Block], device_mesh=mesh, **axes,
                               zero_dp_strategy=options.strategy, init_model_with_meta_device=True,
@@ -155,7 +176,7 @@ def megatron_fsdp_v2(options: Options, config: dict[str, Any], device: Any, wire
     policy = MixedPrecisionPolicy(main_params_dtype=torch.float32, main_grads_dtype=wire, grad_comm_dtype=wire)
     with torch.device("meta"):
         model = llama_classes(options.fuse, options.untied).Llama(config).to(torch.bfloat16)
-    _prepare(model, options)
+    prepare(model.layers, options)
     with fully_shard_context(device) as context:
         for layer in model.layers:
             layer.to_empty(device=device)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpu_lab.engines.engine_models import ENGINES, Options
 from gpu_lab.engines.llama import angles
+from gpu_lab.engines.model_code import CODES
 from gpu_lab.engines.traces import communication_of, kernels_of, trace_step
 from gpu_lab.results import Json
 from gpu_lab.runs import FAMILIES
@@ -37,6 +38,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         default="optim_grads_params",
                         help="optim_grads is ZeRO-2 (fsdp2: reshard_after_forward=False, fsdp1: SHARD_GRAD_OP); optim, ZeRO-1, is "
                              "not of fsdp2; no_shard is ddp's alone")
+    parser.add_argument("--modules", choices=list(CODES), default="fused",
+                        help="of fsdp2, whose code the model has: a plain Llama (fused), transformers, or torchtitan's Llama")
+    parser.add_argument("--fsdp-unit", choices=["block", "block,ends"], default="block",
+                        help="of fsdp2: one unit for both ends, or the embedding and norm with head apart")
+    parser.add_argument("--selective-ac", choices=["op"], help="of fsdp2: torchtitan's recomputation by operator")
+    parser.add_argument("--accumulate-unsharded", action="store_true", help="of fsdp2: only the last microbatch reduces")
+    parser.add_argument("--compile-loss", action="store_true", help="compiles the loss of --modules")
+    parser.add_argument("--engine-option", action="append", default=[], metavar="NAME=X",
+                        help="of fsdp1: limit_all_gathers, forward_prefetch, no_sync; of ddp: bucket_cap_mb, "
+                             "gradient_as_bucket_view, no_sync")
     parser.add_argument("--outer", type=int, default=1, help="HSDP: copies of the weights")
     parser.add_argument("--clip", type=float, help="the norm that gradients are clipped to")
     parser.add_argument("--steps", type=int, default=6)
@@ -146,7 +157,8 @@ def facts_of(training: Training) -> Json:
     options, times = training.options, training.times
     free, total = torch.cuda.mem_get_info()
     copied = ("engine", "sequence", "micro_batch", "microbatches", "fake", "compile", "fuse", "recompute", "reduce",
-              "double_buffer", "strategy", "outer")
+              "double_buffer", "strategy", "outer", "modules", "fsdp_unit", "selective_ac", "accumulate_unsharded",
+              "compile_loss", "engine_option")
     return {**{name: getattr(options, name) for name in copied}, "clip": options.clip or 0,
             "model": os.path.abspath(options.model).split(os.sep)[-2], "layers": training.config["num_hidden_layers"],
             "ranks": 1 if options.alone else dist.get_world_size(),
@@ -166,6 +178,13 @@ def add_exposed(facts: Json, options: Options, step: Callable[[], Any]) -> None:
     mine = {name: round(value, 3) for name, value in communication_of(trace).items()}
     facts["traced"] = of_all_ranks(options, mine)
     facts.update(min(facts["traced"], key=lambda one: one["exposed_ms"]))
+
+
+def record_history() -> None:
+    """Begins to record every allocation of this process. STACKS: "python" or "all"; CONTEXT: "alloc" records stacks."""
+    import torch
+    torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks=os.environ.get("STACKS", "python"),
+                                             context=os.environ.get("CONTEXT") or None)
 
 
 def record(options: Options, device: Any) -> Json:
@@ -216,8 +235,7 @@ def train(options: Options) -> int:
     import torch
     import torch.distributed as dist
     if options.snapshot:
-        torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks=os.environ.get("STACKS", "python"),
-                                                 context=os.environ.get("CONTEXT") or None)
+        record_history()
     device = join(options)
     if options.memory_part:
         torch.cuda.set_per_process_memory_fraction(options.memory_part)
