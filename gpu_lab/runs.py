@@ -2,7 +2,7 @@
 
 Lists of runs are CSV files (gpu_lab/runs). Columns that a list leaves out have the defaults of Run:
 
-    engine        fsdp2, fsdp1, ddp, megatron-fsdp-v1 or megatron-fsdp-v2 (or mfsdp1, mfsdp2), each with -compile or -eager;
+    engine        fsdp2, fsdp1, ddp, deepspeed-zero1 to 3, megatron-fsdp-v1 or -v2 (or mfsdp1, mfsdp2), with -compile or -eager;
                   lists of our own runs have no such column
     model         a folder of scenarios/models, or a file of gpu_lab/models
     layers        instead of the model's
@@ -32,7 +32,8 @@ from gpu_lab.results import Figures
 
 OURS = "mfsdp"
 FAMILIES = {"fsdp2": "fsdp2", "fsdp1": "fsdp1", "ddp": "ddp", "mfsdp1": "megatron-fsdp-v1", "mfsdp2": "megatron-fsdp-v2",
-            "megatron-fsdp-v1": "megatron-fsdp-v1", "megatron-fsdp-v2": "megatron-fsdp-v2"}
+            "megatron-fsdp-v1": "megatron-fsdp-v1", "megatron-fsdp-v2": "megatron-fsdp-v2",
+            "deepspeed-zero1": "deepspeed-zero1", "deepspeed-zero2": "deepspeed-zero2", "deepspeed-zero3": "deepspeed-zero3"}
 MEGATRON = ("megatron-fsdp-v1", "megatron-fsdp-v2")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}  # PyTorch's names
 WHOLE_SHARD = "optim_grads_params"
@@ -135,6 +136,7 @@ class Run:
         words += ["--clip", str(self.clip)] if self.clip else []
         words += ["--double-buffer"] if self.double_buffer else []
         words += ["--compile"] if variant.startswith("compile") else []
+        words += ["--fuse"] if family in MEGATRON and not variant else []
         words += ["--compile-loss"] if variant == "compile-loss" else []
         words += ["--recompute"] if self.recompute else []
         words += ["--layers", str(self.layers)] if self.layers else []

@@ -1,10 +1,11 @@
-"""The model as each engine shards or copies it: FSDP2, FSDP1, DDP and both versions of Megatron-FSDP."""
+"""The model as each engine shards or copies it: FSDP2, FSDP1, DDP, both versions of Megatron-FSDP, and DeepSpeed."""
 
 import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from gpu_lab.engines.deepspeed_models import OPTIONS, deepspeed_engine
 from gpu_lab.engines.llama import llama_classes, reset
 from gpu_lab.engines.model_code import CODES, Options, prepare
 from gpu_lab.machine import WrongFlag
@@ -194,4 +195,10 @@ def megatron_fsdp_v2(options: Options, config: dict[str, Any], device: Any, wire
     return model, optimizer, lambda is_last: microbatch(context, is_last)
 
 
-ENGINES = {"fsdp2": fsdp2, "fsdp1": fsdp1, "ddp": ddp, "megatron-fsdp-v1": megatron_fsdp_v1, "megatron-fsdp-v2": megatron_fsdp_v2}
+def deepspeed(options: Options, config: dict[str, Any], device: Any, _wire: Any) -> Made:
+    """DeepSpeed's ZeRO-1, ZeRO-2 or ZeRO-3, by the engine's name."""
+    return deepspeed_engine(options, config, device, switches(options, *OPTIONS), _adamw)
+
+
+ENGINES = {"fsdp2": fsdp2, "fsdp1": fsdp1, "ddp": ddp, "megatron-fsdp-v1": megatron_fsdp_v1, "megatron-fsdp-v2": megatron_fsdp_v2,
+           "deepspeed-zero1": deepspeed, "deepspeed-zero2": deepspeed, "deepspeed-zero3": deepspeed}

@@ -48,7 +48,7 @@ def layers(norm: Any) -> SimpleNamespace:
 
         def __init__(self, width: int, epsilon: float) -> None:
             super().__init__()
-            self.weight = nn.Parameter(torch.empty(width))
+            self.weight = nn.Parameter(torch.ones(width))
             self.epsilon = epsilon
 
         def reset_parameters(self) -> None:

@@ -41,9 +41,7 @@ def train_once(launcher: Launcher, ranks: int, words: list[str], environment: Ma
 
 def measure_one(run: Run, launcher: Launcher, limit: float | None, steps: str) -> Json:
     """One run. `limit`: share of the GPU's memory that PyTorch may reserve."""
-    family, variant = family_of(run.engine)
     words = run.train_words(model_path(run.model))
-    words += ["--fuse"] if family in MEGATRON and not variant else []
     words += ["--memory-part", repr(limit)] if limit else []
     if not run.real:
         return train_once(launcher, 0, [*words, "--fake", "--ranks", str(run.ranks), "--steps", "4"], {})

@@ -47,7 +47,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile-loss", action="store_true", help="compiles the loss of --modules")
     parser.add_argument("--engine-option", action="append", default=[], metavar="NAME=X",
                         help="of fsdp1: limit_all_gathers, forward_prefetch, no_sync; of ddp: bucket_cap_mb, "
-                             "gradient_as_bucket_view, no_sync")
+                             "gradient_as_bucket_view, no_sync; of DeepSpeed: its names of zero_optimization")
     parser.add_argument("--outer", type=int, default=1, help="HSDP: copies of the weights")
     parser.add_argument("--clip", type=float, help="the norm that gradients are clipped to")
     parser.add_argument("--steps", type=int, default=6)
@@ -195,6 +195,7 @@ def record(options: Options, device: Any) -> Json:
     training.run()
     facts = facts_of(training)
     facts["issue_ms"] = of_all_ranks(options, training.issues[len(training.issues) // 2:])
+    facts["memory_of_ranks"] = of_all_ranks(options, [facts["allocated"], facts["reserved"]])
     facts["operator_us"] = of_all_ranks(options, operator_us(device))
     facts["steps_of_ranks_ms"] = of_all_ranks(options, facts["step_ms"])
     if options.snapshot and dist.get_rank() == 0:
@@ -223,7 +224,7 @@ def record_or_fail(options: Options, device: Any) -> Json:
 
 
 def train(options: Options) -> int:
-    """Trains a plain Llama with FSDP2, FSDP1, DDP or Megatron-FSDP on random tokens, and prints one JSON object.
+    """Trains a plain Llama with FSDP2, FSDP1, DDP, Megatron-FSDP or DeepSpeed on random tokens, and prints one JSON object.
 
         python3 -m gpu_lab engines train --engine fsdp2 --model config.json --sequence 8192 --ranks 8 --fake
         torchrun --nproc-per-node N -m gpu_lab engines train --engine megatron-fsdp-v2 ...

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -11,11 +12,18 @@ namespace {
 
 using AccuracyJson = nlohmann::ordered_json;
 
+std::size_t end_of_name(const PredictionKind& kind) {
+  return std::min(kind.engine.find(' '), kind.engine.size());
+}
+
+EngineKind engine_of(const PredictionKind& kind) {
+  return parse<EngineKind>(kind.engine.substr(0, end_of_name(kind))).value();
+}
+
 std::tuple<std::size_t, std::string, std::string, std::string> order_of(
     const PredictionKind& kind) {
-  const std::size_t end = std::min(kind.engine.find(' '), kind.engine.size());
-  const EngineKind engine = parse<EngineKind>(kind.engine.substr(0, end)).value();
-  return {static_cast<std::size_t>(engine), kind.engine.substr(end), kind.gpu, model_text(kind)};
+  return {static_cast<std::size_t>(engine_of(kind)), kind.engine.substr(end_of_name(kind)),
+          kind.gpu, model_text(kind)};
 }
 
 ErrorOfRuns error_of(const std::optional<OwnError>& step) {
@@ -82,6 +90,59 @@ std::string accuracy_json(const std::vector<AccuracyRow>& rows) {
                     {"reserved", json_of(row.memory.reserved)},
                     {"device", json_of(row.memory.device)},
                     {"step", json_of(error_of(row.step))}});
+  return list.dump();
+}
+
+std::vector<EngineAccuracy> accuracy_of_engines(const OwnRuns& runs) {
+  std::map<EngineKind, EngineAccuracy> engines;
+  const auto of = [&](const PredictionKind& kind) -> EngineAccuracy& {
+    EngineAccuracy& found = engines[engine_of(kind)];
+    found.engine = shown_engine(to_string(engine_of(kind)));
+    return found;
+  };
+  for (const OwnStep& run : runs.steps) {
+    EngineAccuracy& engine = of(run.kind);
+    if (run.is_mended)
+      ++engine.corrected;
+    else
+      engine.step.add(run.measured_ms, run.predicted_ms);
+  }
+  for (const OwnMemory& run : runs.memory) {
+    EngineAccuracy& engine = of(run.kind);
+    if (run.is_mended) {
+      ++engine.corrected;
+      continue;
+    }
+    engine.allocated.add(run.allocated.measured, run.allocated.predicted);
+    if (run.reserved) engine.reserved.add(run.reserved->measured, run.reserved->predicted);
+  }
+  std::vector<EngineAccuracy> all;
+  for (auto& [kind, engine] : engines) all.push_back(std::move(engine));
+  return all;
+}
+
+std::vector<std::vector<std::string>> accuracy_cells(const std::vector<EngineAccuracy>& engines) {
+  std::vector<std::vector<std::string>> cells{{"each engine", "allocated: runs", "%", "worst",
+                                               "reserved: runs", "%", "worst", "step: runs", "%",
+                                               "worst", "corrected: runs"}};
+  for (const EngineAccuracy& engine : engines) {
+    std::vector<std::string> line{engine.engine};
+    for (const ErrorOfRuns& error : {engine.allocated, engine.reserved, engine.step})
+      add_cells(line, error);
+    line.push_back(engine.corrected == 0 ? "" : std::to_string(engine.corrected));
+    cells.push_back(std::move(line));
+  }
+  return cells;
+}
+
+std::string accuracy_json(const std::vector<EngineAccuracy>& engines) {
+  AccuracyJson list = AccuracyJson::array();
+  for (const EngineAccuracy& engine : engines)
+    list.push_back({{"engine", engine.engine},
+                    {"runs_that_corrected", engine.corrected},
+                    {"allocated", json_of(engine.allocated)},
+                    {"reserved", json_of(engine.reserved)},
+                    {"step", json_of(engine.step)}});
   return list.dump();
 }
 

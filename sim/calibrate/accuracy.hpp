@@ -27,4 +27,23 @@ struct AccuracyRow {
 /// not percent.
 [[nodiscard]] std::string accuracy_json(const std::vector<AccuracyRow>& rows);
 
+/// Errors of one engine in all runs, whatever their options, models and GPUs. Runs that corrected
+/// its description are not among them.
+struct EngineAccuracy {
+  std::string engine;  ///< as people give it
+  ErrorOfRuns allocated;
+  ErrorOfRuns reserved;
+  ErrorOfRuns step;
+  std::int64_t corrected = 0;  ///< rows of memory or steps that are left out
+};
+
+/// One for each engine that ran, in the order of engines.
+[[nodiscard]] std::vector<EngineAccuracy> accuracy_of_engines(const OwnRuns& runs);
+
+[[nodiscard]] std::vector<std::vector<std::string>> accuracy_cells(
+    const std::vector<EngineAccuracy>& engines);
+
+/// A list of {"engine", "runs_that_corrected", "allocated", "reserved", "step"}.
+[[nodiscard]] std::string accuracy_json(const std::vector<EngineAccuracy>& engines);
+
 }  // namespace mfsdp

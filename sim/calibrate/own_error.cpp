@@ -69,6 +69,12 @@ double rounded_up(double error) {
   return std::ceil(std::max(error, 1 / kTenths) * kTenths - kOfQuotients) / kTenths;
 }
 
+constexpr std::string_view kMended = "mended";
+
+void add_bytes(ErrorOfRuns& error, const OwnBytes& bytes) {
+  error.add(bytes.measured, bytes.predicted);
+}
+
 }  // namespace
 
 std::string engine_text(const PredictionKind& kind) {
@@ -152,6 +158,8 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
     MFSDP_SET(step.gpus, integer_cell(table, row, "gpus"));
     MFSDP_SET(step.measured_ms, number_cell(table, row, "measured_ms"));
     MFSDP_SET(step.predicted_ms, number_cell(table, row, "predicted_ms"));
+    MFSDP_LET(when, text_cell(table, row, "when"));
+    step.is_mended = when == kMended;
     steps.push_back(std::move(step));
   }
   return steps;
@@ -168,7 +176,7 @@ Result<std::vector<OwnMemory>> load_own_memory(const std::filesystem::path& file
     MFSDP_SET(memory.reserved, read_known_bytes(table, row, "reserved"));
     MFSDP_SET(memory.device, read_known_bytes(table, row, "device"));
     MFSDP_LET(when, text_cell(table, row, "when"));
-    memory.is_mended = when == "mended";
+    memory.is_mended = when == kMended;
     rows.push_back(std::move(memory));
   }
   return rows;
@@ -213,8 +221,8 @@ std::string own_error_text(const PredictionKind& kind, const std::optional<OwnEr
                      where);
 }
 
-void ErrorOfRuns::add(const OwnBytes& bytes) {
-  const double off = std::abs(bytes.predicted / bytes.measured - 1);
+void ErrorOfRuns::add(double measured, double predicted) {
+  const double off = std::abs(predicted / measured - 1);
   ++runs;
   total += off;
   worst = std::max(worst, off);
@@ -224,9 +232,9 @@ OwnMemoryError own_memory_error(std::span<const OwnMemory> memory, const Predict
   OwnMemoryError error;
   for (const OwnMemory& run : memory) {
     if (run.kind != kind) continue;
-    error.allocated.add(run.allocated);
-    if (run.reserved) error.reserved.add(*run.reserved);
-    if (run.device) error.device.add(*run.device);
+    add_bytes(error.allocated, run.allocated);
+    if (run.reserved) add_bytes(error.reserved, *run.reserved);
+    if (run.device) add_bytes(error.device, *run.device);
     if (run.is_mended) ++error.mended;
   }
   return error;

@@ -57,6 +57,7 @@ struct OwnStep {
   std::int64_t gpus = 0;  ///< all of one node
   double measured_ms = 0;
   double predicted_ms = 0;
+  bool is_mended = false;  ///< the run corrected the description of the engine
 };
 
 /// Bytes of a run, and of its prediction.
@@ -105,7 +106,7 @@ struct ErrorOfRuns {
   double total = 0;
   double worst = 0;
 
-  void add(const OwnBytes& bytes);
+  void add(double measured, double predicted);
   [[nodiscard]] double mean() const { return total / static_cast<double>(runs); }
 };
 

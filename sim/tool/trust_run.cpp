@@ -74,8 +74,11 @@ Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session)
   MFSDP_LET(runs, load_own_runs(session.scenarios / "fidelity"));
   const std::vector<AccuracyRow> ours = accuracy(runs);
   const Table of_runs = table_of(accuracy_cells(ours), 3, 12);
+  const std::vector<EngineAccuracy> engines = accuracy_of_engines(runs);
+  const Table of_engines = table_of(accuracy_cells(engines), 1, 10);
   const auto json = [&] {
     Json object = Json::parse(fidelity_json(rows));
+    object["engines"] = Json::parse(accuracy_json(engines));
     object["runs"] = Json::parse(accuracy_json(ours));
     return object.dump(2) + "\n";
   };
@@ -83,11 +86,13 @@ Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session)
     case OutputFormat::text:
       session.out << render_table(table_of(rows), session.style) << "\n"
                   << render_table(of_runs, session.style) << "\n"
+                  << render_table(of_engines, session.style) << "\n"
                   << wrap_text(memory_trust_text(), session.style) << "\n";
       break;
     case OutputFormat::md:
       session.out << render_markdown_table(table_of(rows)) << "\n"
-                  << render_markdown_table(of_runs);
+                  << render_markdown_table(of_runs) << "\n"
+                  << render_markdown_table(of_engines);
       break;
     case OutputFormat::csv: session.out << fidelity_csv(rows); break;
     case OutputFormat::json: session.out << json(); break;

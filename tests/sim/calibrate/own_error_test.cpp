@@ -130,6 +130,26 @@ TEST(OwnRuns, HaveOneRowForEachKind) {
   EXPECT_EQ(first[3], "");  // its pools are exact, and no runs are listed
 }
 
+TEST(AccuracyOfEngines, LeavesOutRunsThatCorrectedIt) {
+  OwnRuns runs{
+      .steps = {step(kind("fsdp2", "h200"), 1, 100, 104),
+                step(kind("fsdp2 --bf16-loss", "h100"), 1, 100, 98),
+                step(kind("fsdp2", "h200"), 1, 100, 50)},
+      .memory = {memory(kind("fsdp2", "h200"), 101, 102), memory(kind("ddp", "h200"), 150, 150)}};
+  runs.steps[2].is_mended = true;
+  runs.memory[1].is_mended = true;
+  const auto engines = accuracy_of_engines(runs);
+  ASSERT_EQ(engines.size(), 2U);
+  EXPECT_EQ(engines[0].engine, "fsdp2");
+  EXPECT_EQ(engines[0].step.runs, 2);
+  EXPECT_NEAR(engines[0].step.mean(), 0.03, 1e-12);
+  EXPECT_NEAR(engines[0].reserved.mean(), 0.02, 1e-12);
+  EXPECT_EQ(engines[0].corrected, 1);
+  EXPECT_EQ(engines[1].allocated.runs, 0);
+  EXPECT_EQ(accuracy_cells(engines)[2],
+            (std::vector<std::string>{"ddp", "", "", "", "", "", "", "", "", "", "1"}));
+}
+
 TEST(FamilyClass, GoesByWhatTheBlocksHave) {
   EXPECT_EQ(family_class(shape_of("llama3_8b")), "llama");
   EXPECT_EQ(family_class(shape_of("qwen3_8b")), "llama");
