@@ -6,11 +6,12 @@
 //              The constructor joins a unit's weights in fp32 and keeps the shard. The first forward
 //              makes and frees the tensors that it will need: the shard in bf16, and the whole flat
 //              parameter in bf16 and in fp32
-//   gather     the shard is cast to bf16, then gathered into the whole flat parameter, of which the
-//              weights are views: nothing is copied out
-//   limit_all_gathers  frees of flat parameters are in a queue; if it has two or more, a gather takes
-//              the first and waits until the GPU has passed it. Without it the host never waits, as if
-//              it were a whole microbatch ahead of the GPU: most memory that the option can cost
+//   gather     the shard is cast to bf16 on a stream of its own, then gathered into the whole flat
+//              parameter, of which the weights are views: nothing is copied out
+//   limit_all_gathers  frees of flat parameters are in a queue; if it has two or more, a unit that
+//              is about to be used or prefetched takes the first and waits until the GPU has passed
+//              it, also where it is gathered already. Without it the host never waits, as if it were
+//              a whole microbatch ahead of the GPU: most memory that the option can cost
 //   forward    a block's gather is issued when the host reaches the block; with forward_prefetch, when
 //              it reaches the block before. The root is not freed after forward
 //   backward   with backward_prefetch (BACKWARD_PRE) the next block's gather is issued before a
@@ -18,13 +19,12 @@
 //   reduction  autograd joins a unit's gradients in one flat bf16 tensor, on the stream of gathers, as
 //              the views of the weights were made there. On a stream of its own it is cast to the type
 //              of reductions, divided, and reduce-scattered; the shard becomes fp32
-//   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward, in which the host waits
-//              for no gather: the host is assumed to be ahead of the GPU by two blocks at most
+//   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward
 //   no_sync    microbatches before the last add flat bf16 gradients, whole on every rank
 //
-// A flat parameter and a joined gradient are freed when the host reaches that point (record_stream).
-// Their memory is used again when the host knows that the GPU has passed it. The bf16 shards are on the
-// stream of gathers here, on a third stream in PyTorch.
+// Shards in bf16, joined gradients and, in forward, flat parameters are freed when the host reaches
+// that point (record_stream). Their memory is used again when the host knows that the GPU has passed
+// it. In backward the hook runs on the stream of gathers, and a flat parameter is free at once.
 #include "sim/engines/fsdp1.hpp"
 
 #include <algorithm>
@@ -46,6 +46,7 @@ namespace {
 
 using enum StreamRole;
 
+constexpr StreamRole kCasts = outer;  ///< shards to bf16
 constexpr std::size_t kFreedInFlight = 2;
 
 struct Fsdp1Unit {
@@ -53,6 +54,7 @@ struct Fsdp1Unit {
   FlatParameter flat;
   std::optional<Tensor> gathered{};
   std::optional<Mark> gather{};
+  bool is_prefetched = false;
   std::optional<Tensor> whole_gradient{};  ///< of microbatches under no_sync
   std::optional<Tensor> gradient{};        ///< the rank's shard
 };
@@ -72,12 +74,14 @@ class Fsdp1 {
         block_(is_gpt() ? gpt_block(step_, config_) : eager_block(step_, config_)),
         ends_(is_gpt()
                   ? gpt_ends(step_, config_)
-                  : std::make_unique<LlamaEnds>(step_, config_, eager_functions(step_, config_))) {}
+                  : std::make_unique<LlamaEnds>(step_, config_, eager_functions(step_, config_))) {
+    step_.add_spare_stream("casts of shards");
+  }
 
   EnginePlan run() {
     ends_->add_tied_on(all_gather);
     set_up();
-    if (limits_) freed_.resize(1 + freed_after_last_gather());
+    if (limits_) freed_.resize(freed_after_step());
     step_.write_segments([this](Turn turn) { microbatch(turn); }, [this] { optimizer(); },
                          no_sync_);
     return step_.finish();
@@ -131,53 +135,78 @@ class Fsdp1 {
 
   // ---- Gathers -----------------------------------------------------------------------------
 
+  void wait_for_a_free() {
+    if (!limits_ || freed_.size() < kFreedInFlight) return;
+    if (freed_.front()) step_.host_wait(*freed_.front());
+    freed_.pop_front();
+  }
+
   void unshard(Fsdp1Unit& of) {
-    if (of.gathered) return;
     step_.at(of.unit, phase_);
+    if (of.gathered) {
+      wait_for_a_free();
+      return;
+    }
     step_.host_work(kGatherHook);
     step_.launch_by(Launcher::hook);
     const std::int64_t own = of.flat.shard() * kHalf;
-    const Tensor shard = step_.allocate("shard_bf16", own, Category::unsharded_weight, all_gather);
-    step_.memory_bound(KernelKind::cast, "shard_cast", of.flat.shard() * (kFull + kHalf),
-                       all_gather);
-    if (limits_ && freed_.size() >= kFreedInFlight) {
-      if (freed_.front()) step_.host_wait(*freed_.front());
-      freed_.pop_front();
-    }
+    const Tensor shard = step_.allocate("shard_bf16", own, Category::unsharded_weight, kCasts);
+    step_.memory_bound(KernelKind::cast, "shard_cast", of.flat.shard() * (kFull + kHalf), kCasts);
+    step_.wait(all_gather, step_.record(kCasts));
+    wait_for_a_free();
     of.gathered = step_.allocate("flat_parameter", of.flat.elements * kHalf,
                                  Category::unsharded_weight, all_gather);
     step_.collective(CollectiveKind::all_gather, "all_gather", of.flat.shard(), DType::bf16);
-    step_.free(shard);
+    step_.free_after(shard, all_gather);
     of.gather = step_.record(all_gather);
     step_.launch_by(Launcher::operators);
   }
 
-  void use(Fsdp1Unit& of) {
+  void prefetch(Fsdp1Unit& of) {
     unshard(of);
+    of.is_prefetched = true;
+  }
+
+  void use(Fsdp1Unit& of) {
+    if (!std::exchange(of.is_prefetched, false)) unshard(of);
     step_.at(of.unit, phase_);
     step_.host_work(kUseHook);
     step_.wait(compute, *of.gather);
   }
 
-  void reshard(Fsdp1Unit& of) {
+  /// `stream`: the one that the host's calls are on.
+  void reshard(Fsdp1Unit& of, StreamRole stream) {
     step_.host_work(kReleaseHook);
-    step_.free_after(*std::exchange(of.gathered, std::nullopt), compute);
-    freed_.emplace_back(step_.record(compute));
+    step_.free_after(*std::exchange(of.gathered, std::nullopt), stream);
+    freed_.emplace_back(step_.record(stream));
   }
 
-  /// Units of a microbatch. The last gather is that of block 0. A gather waits while two frees are
-  /// in the queue, so it leaves one there.
-  [[nodiscard]] std::size_t freed_after_last_gather() const {
-    if (keeps_gathered_) return blocks_.size() + 1;
-    const std::size_t before_use = prefetches_backward_ ? 1 : 0;
-    return std::min(before_use + 2, blocks_.size() + 1);
+  /// Frees that the host has not waited for when a step ends, in the long run.
+  [[nodiscard]] std::size_t freed_after_step() const {
+    constexpr int kRounds = 3;
+    std::size_t freed = 0;
+    const auto gather = [&] { freed -= freed >= kFreedInFlight ? 1 : 0; };
+    for (int round = 0; round < kRounds; ++round) {
+      gather();
+      for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        gather();
+        if (!keeps_gathered_) ++freed;
+      }
+      gather();  // the root again
+      if (prefetches_backward_) gather();
+      for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        if (!prefetches_backward_ || i + 1 < blocks_.size()) gather();
+        ++freed;
+      }
+      ++freed;
+    }
+    return freed;
   }
 
   // ---- A microbatch ------------------------------------------------------------------------
 
   void microbatch(Turn turn) {
     turn_ = turn;
-    reduced_.clear();
     const std::vector<Tensor> states = forward();
     backward(states);
   }
@@ -185,22 +214,25 @@ class Fsdp1 {
   std::vector<Tensor> forward() {
     phase_ = Phase::forward;
     step_.at(root_.unit, phase_);
-    step_.wait(all_gather, step_.record(compute));  // gathers read what the optimizer has written
+    // Gathers read what the optimizer has written.
+    const Mark written = step_.record(compute);
+    step_.wait(kCasts, written);
+    step_.wait(all_gather, written);
     if (rotates()) {
       cosine_ = step_.allocate("cosine_bf16", sizes_.angles, Category::activation);
       sine_ = step_.allocate("sine_bf16", sizes_.angles, Category::activation);
       step_.memory_bound(KernelKind::cast, "angles", 6 * sizes_.angles);
     }
     use(root_);
-    if (prefetches_forward_) unshard(blocks_.front());
+    if (prefetches_forward_) prefetch(blocks_.front());
     step_.at(root_.unit, phase_);
     std::vector<Tensor> states{ends_->embed()};
     for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
       use(blocks_[layer]);
-      if (prefetches_forward_ && layer + 1 < blocks_.size()) unshard(blocks_[layer + 1]);
+      if (prefetches_forward_ && layer + 1 < blocks_.size()) prefetch(blocks_[layer + 1]);
       step_.at(blocks_[layer].unit, phase_);
       states.push_back(block_->forward(layer, states.back()));
-      if (!keeps_gathered_) reshard(blocks_[layer]);
+      if (!keeps_gathered_) reshard(blocks_[layer], compute);
     }
     step_.at(root_.unit, phase_);
     ends_->head(states.back());
@@ -212,7 +244,8 @@ class Fsdp1 {
     phase_ = Phase::backward;
     step_.at(root_.unit, phase_);
     ends_->begin_backward();
-    if (prefetches_backward_) unshard(blocks_.back());
+    unshard(root_);
+    if (prefetches_backward_) prefetch(blocks_.back());
     step_.at(root_.unit, phase_);
     const LlamaEnds::Gradients head = ends_->backward(states.back());
     Tensor gradient = head.state;
@@ -227,7 +260,7 @@ class Fsdp1 {
   Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient) {
     Fsdp1Unit& own = blocks_[layer];
     use(own);
-    if (prefetches_backward_ && layer > 0) unshard(blocks_[layer - 1]);
+    if (prefetches_backward_ && layer > 0) prefetch(blocks_[layer - 1]);
     step_.at(own.unit, phase_);
     // A recomputed block holds its inputs until its end.
     const bool again = config_.recompute.kind == Recompute::full;
@@ -253,7 +286,7 @@ class Fsdp1 {
       flat = *of.whole_gradient;
     }
     const bool syncs = !no_sync_ || turn_.last;
-    if (syncs || !keeps_gathered_) reshard(of);
+    if (syncs || !keeps_gathered_) reshard(of, all_gather);
     if (!syncs) {
       of.whole_gradient = flat;
       return;
@@ -299,13 +332,6 @@ class Fsdp1 {
       of.gradient = shard;
     }
     step_.free_after(flat, reduce_scatter);
-    if (keeps_gathered_ && limits_) {
-      reduced_.push_back(step_.record(reduce_scatter));
-      if (reduced_.size() > kFreedInFlight) {
-        step_.host_wait(reduced_.front());
-        reduced_.pop_front();
-      }
-    }
     step_.launch_by(Launcher::operators);
   }
 
@@ -351,7 +377,6 @@ class Fsdp1 {
   /// Frees of flat parameters that the host has not waited for; those of the last step have no mark,
   /// as the host has waited for the step.
   std::deque<std::optional<Mark>> freed_{};
-  std::deque<Mark> reduced_{};  ///< reductions whose flat gradients may be in use (SHARD_GRAD_OP)
 };
 
 }  // namespace

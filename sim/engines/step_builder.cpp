@@ -44,14 +44,8 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
   const Mesh& mesh = config.mesh;
   program_.classes.push_back({.role = "all", .ranks = mesh.world_size()});
   const bool has_outer = mesh.size(Axis::dp_outer) > 1;
-  for (const StreamRole stream : kStreams) {
-    if (stream == StreamRole::outer && !has_outer) continue;
-    program_.streams.push_back({.id = stream_id(stream), .role = stream});
-    Pool& pool = program_.pools.emplace_back();
-    pool.id = PoolId{static_cast<std::size_t>(stream)};
-    pool.name = to_string(stream);
-    pool.alignment = kBlockBytes;
-  }
+  for (const StreamRole stream : kStreams)
+    if (stream != StreamRole::outer || has_outer) add_stream(stream, to_string(stream));
   const auto join = [&](Axis axis, std::string_view purpose) {
     const CommunicatorId id{program_.communicators.size()};
     program_.communicators.push_back(
@@ -62,6 +56,14 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
   if (has_outer) outer_ = join(Axis::dp_outer, "outer");
   if (mesh.size(Axis::expt_dp) > 1) same_experts_ = join(Axis::expt_dp, "same_experts");
   if (mesh.size(Axis::ep) > 1) experts_ = join(Axis::ep, "experts");
+}
+
+void StepBuilder::add_stream(StreamRole stream, std::string_view name) {
+  program_.streams.push_back({.id = stream_id(stream), .role = stream});
+  Pool& pool = program_.pools.emplace_back();
+  pool.id = PoolId{static_cast<std::size_t>(stream)};
+  pool.name = name;
+  pool.alignment = kBlockBytes;
 }
 
 void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,

@@ -82,6 +82,9 @@ class StepBuilder {
   /// communicator of the ranks that share a copy of the weights, and one of the outer axis.
   StepBuilder(const PlanConfig& config, const Meta& meta);
 
+  /// Adds `outer`, in a step without an outer axis, for other work; its memory has this name.
+  void add_spare_stream(std::string_view name) { add_stream(StreamRole::outer, name); }
+
   // Segment of the following ops.
   void begin_segment(std::string_view name, std::int64_t repeat, std::int64_t microbatches);
   /// Writes a segment for the first microbatch, one for the following ones, if any, and one for the
@@ -187,6 +190,7 @@ class StepBuilder {
   [[nodiscard]] EnginePlan finish();
 
  private:
+  void add_stream(StreamRole stream, std::string_view name);
   Op& add(std::string_view name, StreamRole stream, OpBody body);
   void add_kernel(std::string_view name, StreamRole stream, Kernel kernel);
   Op& add_named(std::string name, StreamId stream, OpBody body);

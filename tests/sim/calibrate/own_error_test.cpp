@@ -191,16 +191,17 @@ TEST(GpuClass, KnowsLimitsOfPowerAndPublishedTables) {
 
 TEST(OwnSteps, AWrongFileIsNamedWithItsLine) {
   const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "steps.csv";
-  const std::string header = "engine,family,training,gpu,gpus,model,measured_ms,predicted_ms\n";
+  const std::string header =
+      "engine,family,training,gpu,gpus,model,measured_ms,predicted_ms,when\n";
   const auto written = [&](const std::string& row) {
     std::ofstream(file) << header << row << "\n";
     return load_own_steps(file);
   };
-  EXPECT_TRUE(written("mfsdp,llama,adamw,h200,2,llama3_8b,100,98"));
-  const auto engine = written("fsdp3,llama,adamw,h200,2,llama3_8b,100,98");
+  EXPECT_TRUE(written("mfsdp,llama,adamw,h200,2,llama3_8b,100,98,before"));
+  const auto engine = written("fsdp3,llama,adamw,h200,2,llama3_8b,100,98,before");
   ASSERT_FALSE(engine);
   EXPECT_THAT(engine.error().message(), HasSubstr("steps.csv:2: engine: expected one of mfsdp"));
-  const auto time = written("mfsdp,llama,adamw,h200,2,llama3_8b,0,98");
+  const auto time = written("mfsdp,llama,adamw,h200,2,llama3_8b,0,98,before");
   ASSERT_FALSE(time);
   EXPECT_THAT(time.error().message(), HasSubstr("steps.csv:2"));
 }
