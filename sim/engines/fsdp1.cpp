@@ -20,7 +20,8 @@
 //              the views of the weights were made there. On a stream of its own it is cast to the type
 //              of reductions, divided, and reduce-scattered; the shard becomes fp32
 //   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward
-//   no_sync    microbatches before the last add flat bf16 gradients, whole on every rank
+//   no_sync    microbatches before the last add flat bf16 gradients, whole on every rank. Autograd holds
+//              what it has added until the hook of the flat parameter ends
 //
 // Shards in bf16, joined gradients and, in forward, flat parameters are freed when the host reaches
 // that point (record_stream). Their memory is used again when the host knows that the GPU has passed
@@ -280,19 +281,20 @@ class Fsdp1 {
         step_.allocate("flat_gradient", elements * kHalf, Category::unsharded_grad, all_gather);
     step_.memory_bound(KernelKind::cast, "join_gradients", 2 * elements * kHalf, all_gather);
     for (const Tensor tensor : gradients) step_.free_after(tensor, all_gather);
+    std::optional<Tensor> added;
     if (of.whole_gradient) {
       step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * elements * kHalf, all_gather);
-      step_.free(flat);
-      flat = *of.whole_gradient;
+      added = std::exchange(flat, *of.whole_gradient);
     }
     const bool syncs = !no_sync_ || turn_.last;
     if (syncs || !keeps_gathered_) reshard(of, all_gather);
-    if (!syncs) {
-      of.whole_gradient = flat;
-      return;
-    }
     of.whole_gradient.reset();
-    reduce(of, flat);
+    if (syncs)
+      reduce(of, flat);
+    else
+      of.whole_gradient = flat;
+    // Autograd holds what it has added until the hook ends.
+    if (added) step_.free(*added);
   }
 
   void reduce(Fsdp1Unit& of, Tensor flat) {
