@@ -42,7 +42,8 @@ Result<PredictionKind> read_kind(const CsvTable& table, std::size_t row) {
                                      {"gpu", &kind.gpu}}) {
     MFSDP_SET(*cell, text_cell(table, row, column));
   }
-  // Options follow the engine's name.
+  // Options follow the engine's name. A cell has no commas: "block;ends" is block,ends.
+  std::ranges::replace(kind.engine, ';', ',');
   if (!parse<EngineKind>(kind.engine.substr(0, kind.engine.find(' '))))
     return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());
   return kind;

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "core/plan/engine.hpp"
@@ -12,18 +14,29 @@
 namespace mfsdp {
 namespace {
 
+/// "fsdp2 --modules torchtitan --fsdp-unit block;ends" or "ddp no_sync=true" as flags.
+std::string engine_flags(const std::string& text) {
+  std::istringstream words(text);
+  std::string flags = "--engine";
+  std::string word;
+  for (bool is_name = true; words >> word; is_name = false) {
+    std::ranges::replace(word, ';', ',');
+    if (!is_name && word.find('=') != std::string::npos) flags += " --engine-option";
+    flags += " " + (is_name ? std::string(shown_engine(word)) : word);
+  }
+  return flags;
+}
+
 /// The flags of a row, but for a model that was cut or changed.
 std::string flags_of(const CsvTable& table, std::size_t row) {
   const auto cell = [&](const char* column) { return text_cell(table, row, column).value(); };
   const auto number = [&](const char* column) { return integer_cell(table, row, column).value(); };
-  const std::string name = cell("engine");
-  const std::size_t end = std::min(name.find(' '), name.size());
   return fmt::format(
-      "--engine {}{} --model {} --gpu {} --gpus {} --seq-len {} --micro-batch {} --global-batch {} "
-      "{} --no-save --output json",
-      shown_engine(name.substr(0, end)), name.substr(end), cell("model"), cell("gpu"),
-      number("gpus"), number("sequence"), number("micro_batch"),
-      number("gpus") * number("micro_batch") * number("microbatches"), cell("flags"));
+      "{} --model {} --gpu {} --gpus {} --seq-len {} --micro-batch {} --global-batch {} {} "
+      "--no-save --output json",
+      engine_flags(cell("engine")), cell("model"), cell("gpu"), number("gpus"), number("sequence"),
+      number("micro_batch"), number("gpus") * number("micro_batch") * number("microbatches"),
+      cell("flags"));
 }
 
 /// A tenth of the rows, as each costs a tenth of a second.
