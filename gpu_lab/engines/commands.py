@@ -136,7 +136,7 @@ def _add_launched(parser: argparse.ArgumentParser) -> None:
 
 def add_to(commands: Any) -> None:
     """Adds the commands."""
-    group = add_group(commands, "engines", "FSDP2 and Megatron-FSDP: record, predict, run, check and score")
+    group = add_group(commands, "engines", "FSDP2 and other engines: record, predict, run, check and score")
     add = functools.partial(add_command, group)
     torch = "torch 2.11, for Megatron-FSDP its sources"
 

@@ -9,10 +9,13 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from gpu_lab import messages, pairing
 from gpu_lab.checks.device import near_losses, wrong_allocations
+from gpu_lab.engines import fresh, train
 from gpu_lab.engines.scores import workspaces_first
+from gpu_lab.engines.session import words_of
 from gpu_lab.engines.traces import communication_of
 from gpu_lab.launch import TIMED_OUT, Launcher
 from gpu_lab.machine import WrongFlag
@@ -35,7 +38,30 @@ class WithFolder(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
 
-class Runs(unittest.TestCase):
+class FreshProcesses(unittest.TestCase):
+    """Ranks that end, fail or hang."""
+
+    def start(self, *codes: int) -> list[int]:
+        children = []
+        for code in codes:
+            child = os.fork()
+            if not child:
+                time.sleep(60 if code < 0 else 0)
+                os._exit(code)
+            children.append(child)
+        return children
+
+    def test_a_run_is_good_if_all_ranks_are(self):
+        self.assertTrue(fresh._wait(self.start(0, 0), 30))
+
+    def test_ranks_end_soon_after_one_has_failed(self):
+        begin = time.monotonic()
+        with unittest.mock.patch.object(fresh, "LATER", 0.1):
+            self.assertFalse(fresh._wait(self.start(3, -1), 30))
+        self.assertLess(time.monotonic() - begin, 15)
+
+
+class Runs(WithFolder):
     """Lists and commands."""
 
     def test_every_list_can_be_read(self):
@@ -43,6 +69,15 @@ class Runs(unittest.TestCase):
         lines = {path.stem: len(path.read_text().splitlines()) - 1 for path in sorted(RUNS.glob("*.csv"))}
         self.assertEqual(count, lines)
         self.assertGreaterEqual(len(count), 16)
+
+    def test_lists_of_other_engines_have_flags_of_both_sides(self):
+        for number in (5, 6, 7, 8):
+            for path in RUNS.glob(f"engines_{number}*.csv"):
+                for run in read_runs(path):
+                    options = train.parse(words_of(run, self.folder, "3"))
+                    self.assertEqual((options.engine, options.compile), (family_of(run.engine)[0], "-compile" in run.engine))
+                    self.assertEqual(options.compile_loss, run.engine.endswith("-loss"))
+                    self.assertLess(set(run.flags), set(run.sim_command("sim", "h200", self.folder)))
 
     def test_engines_have_old_and_new_names(self):
         self.assertEqual(family_of("mfsdp2-eager"), ("megatron-fsdp-v2", "eager"))

@@ -5,6 +5,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+
 #include "sim/engines/flat_parameter.hpp"
 #include "tests/sim/engines/framework_engines.hpp"
 
@@ -60,6 +62,21 @@ TEST(Fsdp1, TheHostWaitsBeforeAThirdFlatParameterIsInUse) {
   };
   // Unlimited, the gathers of four blocks' forward and backward share nothing.
   EXPECT_GE(reserved({"limit_all_gathers=false"}) - reserved({}), 4 * 2 * kSmallBlock);
+}
+
+// Recorded: backward's hooks run on the stream of gathers, where flat parameters were allocated.
+TEST(Fsdp1, OtherStreamsHoldFlatParametersOfForwardAlone) {
+  const auto held = [](const PlanConfig& config, std::string_view name) {
+    const EnginePlan plan = framework_plan(kFsdp1Engine, config);
+    return std::ranges::count_if(host_allocations(plan, 1), [&](const HostAllocation& one) {
+      return one.in_use && plan.program.buffers[one.buffer.value].name.ends_with(name);
+    });
+  };
+  PlanConfig config = config_of(small_llama(), 3072);
+  EXPECT_EQ(held(config, ".flat_parameter"), 4);  // of four blocks, not of the root
+  EXPECT_EQ(held(config, ".shard_bf16"), 9);      // of all gathers
+  config.strategy = Strategy::optim_grads;
+  EXPECT_EQ(held(config, ".flat_parameter"), 0);
 }
 
 TEST(Fsdp1, NoSyncKeepsWholeGradients) {
