@@ -26,6 +26,11 @@ std::tuple<std::size_t, std::string, std::string, std::string> order_of(
           kind.gpu, model_text(kind)};
 }
 
+/// Rows of memory and of steps.
+std::int64_t corrected(const AccuracyRow& row) {
+  return row.memory.mended + (row.step ? row.step->mended : 0);
+}
+
 ErrorOfRuns error_of(const std::optional<OwnError>& step) {
   if (!step) return {};
   return {.runs = step->runs,
@@ -73,7 +78,8 @@ std::vector<std::vector<std::string>> accuracy_cells(const std::vector<AccuracyR
     add_cells(line, row.memory.allocated);
     add_cells(line, row.memory.reserved);
     add_cells(line, error_of(row.step));
-    line.push_back(row.memory.mended == 0 ? "" : std::to_string(row.memory.mended));
+    const std::int64_t mended = corrected(row);
+    line.push_back(mended == 0 ? "" : std::to_string(mended));
     cells.push_back(std::move(line));
   }
   return cells;
@@ -85,7 +91,7 @@ std::string accuracy_json(const std::vector<AccuracyRow>& rows) {
     list.push_back({{"engine", engine_text(row.kind)},
                     {"models", model_text(row.kind)},
                     {"gpu", row.kind.gpu},
-                    {"runs_that_corrected", row.memory.mended},
+                    {"runs_that_corrected", corrected(row)},
                     {"allocated", json_of(row.memory.allocated)},
                     {"reserved", json_of(row.memory.reserved)},
                     {"device", json_of(row.memory.device)},

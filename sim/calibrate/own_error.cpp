@@ -202,6 +202,7 @@ std::optional<OwnError> own_error(std::span<const OwnStep> steps, const Predicti
     error.worst = std::max(error.worst, off);
     error.least_gpus = error.runs == 0 ? step.gpus : std::min(error.least_gpus, step.gpus);
     error.most_gpus = std::max(error.most_gpus, step.gpus);
+    error.mended += step.is_mended ? 1 : 0;
     ++error.runs;
   }
   if (error.runs == 0) return std::nullopt;
@@ -213,8 +214,10 @@ std::string own_error_text(const PredictionKind& kind, const std::optional<OwnEr
   if (!error)
     return fmt::format("step error not known: no run of {} with {} on {} was measured",
                        engine_text(kind), model_text(kind), kind.gpu);
-  const std::string where =
-      fmt::format("({}, {}, {})", engine_text(kind), model_text(kind), gpus_text(*error, kind.gpu));
+  const std::string mended =
+      error->mended == 0 ? "" : fmt::format("; {} corrected the prediction", error->mended);
+  const std::string where = fmt::format("({}, {}, {}{})", engine_text(kind), model_text(kind),
+                                        gpus_text(*error, kind.gpu), mended);
   if (error->runs == 1)
     return fmt::format("step error {} in 1 run {}", rounded_percent(error->mean), where);
   return fmt::format("step error {} on average, {} at worst of {} runs {}",

@@ -94,6 +94,7 @@ struct OwnError {
   double worst = 0;
   std::int64_t least_gpus = 0;
   std::int64_t most_gpus = 0;
+  std::int64_t mended = 0;  ///< runs that corrected a price or the description of the engine
 };
 
 /// None if no run of that kind was measured.

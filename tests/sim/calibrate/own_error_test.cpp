@@ -60,6 +60,15 @@ TEST(OwnErrorOf, OneRunHasNoAverage) {
             "step error 36.0 % in 1 run (mfsdp, llama, 1 h200)");
 }
 
+TEST(OwnErrorOf, RunsThatCorrectedItAreCounted) {
+  std::vector<OwnStep> steps{step(kind("fsdp2", "h100"), 2, 100, 104),
+                             step(kind("fsdp2", "h100"), 2, 100, 98)};
+  steps[1].is_mended = true;
+  EXPECT_EQ(own_error_text(kind("fsdp2", "h100"), own_error(steps, kind("fsdp2", "h100"))),
+            "step error 3.0 % on average, 4.0 % at worst of 2 runs (fsdp2, llama, 2 h100; 1 "
+            "corrected the prediction)");
+}
+
 // Rows name their class in words; it is that of the model that they name.
 TEST(OwnSteps, EveryRowHasTheClassOfItsModel) {
   const auto steps = load_own_steps(kShippedScenarios / "fidelity/own_steps.csv");

@@ -1,4 +1,4 @@
-// FSDP1's step, from hand arithmetic: no run of it was recorded.
+// FSDP1's step, from hand arithmetic and from a recorded run (docs/lab/2026-11-30-engines-6.md).
 #include "sim/engines/fsdp1.hpp"
 
 #include <gtest/gtest.h>
