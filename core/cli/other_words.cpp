@@ -124,7 +124,7 @@ constexpr std::array kMeanings{
             .words = "ep-size expert-parallel expert-parallel-size expert-parallel-degree "
                      "expert-model-parallel-size enable-expert-parallel"},
     Meaning{.flag = "--cp",
-            .how = "ranks that share each sequence, such as --cp 4",
+            .how = "ranks that share each sequence, such as --cp 4; docs/guide/parallel.md",
             .words = "cp-size context-parallel context-parallel-size context-parallel-degree "
                      "ulysses ulysses-size ulysses-sequence-parallel-size"},
     Meaning{.flag = "--cp-comm",

@@ -50,7 +50,6 @@ Result<void> check_context_parallel(const PlanConfig& config) {
   if (config.micro_batch > 1)
     return fail("--micro-batch", fmt::format("expected 1 with --cp, got {}", config.micro_batch));
   if (config.has_lora()) return not_with("--lora-rank");
-  if (config.exact_sums) return not_with("--exact-sums");
   if (orthogonalises(config.optimizer))
     return not_with(fmt::format("--optimizer {}", to_string(config.optimizer)));
   for (const auto& [flag, transport] :

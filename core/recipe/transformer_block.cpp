@@ -404,11 +404,11 @@ class BlockRecipe {
             : residual_gradient("d_output");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
+    if (shares_sequences()) split_gradient();  // the weight's gradient hides the exchange
     b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                   on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
     if (traits_.sinks) sinks_backward();
-    if (shares_sequences()) split_gradient();
     attention_backward();
     const auto norm = [this] {
       norm_backward("input_norm.backward", ParameterRole::input_norm, "d_normed1",

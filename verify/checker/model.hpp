@@ -222,6 +222,7 @@ class Model {
   Json routed_scale_{};
   Int context_ranks_ = 1;             ///< of cp
   Int attended_ = 0;                  ///< tokens of whole sequences
+  Int piece_ = 0;                     ///< rows that exact sums take at a time
   Int tensor_ranks_ = 1;              ///< of tp
   std::map<std::string, Int> cut_{};  ///< dim along which they divide parameters of that role
   Int lookup_rows_ = 0;               ///< of the embedding, on a rank
