@@ -34,8 +34,8 @@ struct CommonOptions {
   /// The fields as their flags set them. make_plan_config fills in the model, the mesh, the
   /// sequence length, the number of microbatches and the loss scale from the members below.
   PlanConfig config = {};
-  std::int64_t outer_dp = 1;                      ///< groups of ranks
-  std::int64_t context_parallel = 1;              ///< ranks that share each sequence
+  std::int64_t outer_dp = 1;          ///< groups of ranks
+  std::int64_t context_parallel = 1;  ///< ranks that share each sequence
   ContextExchange context_exchange = ContextExchange::a2a;
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens

@@ -19,10 +19,9 @@ Result<void> not_with(std::string_view what) {
 /// Equal shares of tokens and of heads.
 Result<void> check_shares(const PlanConfig& config) {
   const std::int64_t ranks = config.mesh.size(Axis::cp);
-  for (const auto& [what, size] :
-       {std::pair{"attention heads", config.model.heads},
-        std::pair{"key-value heads", config.model.kv_heads},
-        std::pair{"tokens of a sequence (--seq-len)", config.seq_len}})
+  for (const auto& [what, size] : {std::pair{"attention heads", config.model.heads},
+                                   std::pair{"key-value heads", config.model.kv_heads},
+                                   std::pair{"tokens of a sequence (--seq-len)", config.seq_len}})
     if (size % ranks != 0)
       return fail("--cp", fmt::format("expected a number of ranks that divides the {} {}, got {}",
                                       size, what, ranks));

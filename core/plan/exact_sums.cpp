@@ -31,8 +31,7 @@ std::int64_t ceil_log2(std::int64_t value) {
 /// Some kernels compute a piece's positions from its first token, which must begin a sequence.
 std::int64_t piece_of(const PlanConfig& config) {
   const FamilyTraits& traits = config.model.traits();
-  const bool by_sequences =
-      !traits.rotates || traits.latent_attention || config.model.qk_norm;
+  const bool by_sequences = !traits.rotates || traits.latent_attention || config.model.qk_norm;
   return by_sequences ? config.seq_len : std::min(config.seq_len, config.logits_chunk);
 }
 
@@ -85,10 +84,11 @@ Result<void> check_exact_sums(const PlanConfig& config) {
                             config.seq_len, config.logits_chunk));
   const std::int64_t share = config.seq_len / sequence_parts(config.mesh);
   if (share % piece_of(config) != 0)
-    return fail("--logits-chunk",
-                fmt::format("expected a divisor of the {} tokens of a sequence that a rank has with "
-                            "--cp and --exact-sums, got {}",
-                            share, config.logits_chunk));
+    return fail(
+        "--logits-chunk",
+        fmt::format("expected a divisor of the {} tokens of a sequence that a rank has with "
+                    "--cp and --exact-sums, got {}",
+                    share, config.logits_chunk));
   if (const std::int64_t ranks = config.mesh.world_size(); ranks > kMostRanks)
     return fail("--exact-sums", fmt::format("expected at most {} GPUs, got {}", kMostRanks, ranks));
   return {};

@@ -470,8 +470,7 @@ class BlockRecipe {
 
   void rotate_backward() {
     const Shape strides{s_.qkv_row, s_.head_dim, 1};
-    const RecipeOperand gradient =
-        strided(on("d_query_key", gradient_by_heads("d_qkv")), strides);
+    const RecipeOperand gradient = strided(on("d_query_key", gradient_by_heads("d_qkv")), strides);
     if (!model_.qk_norm)
       return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
                        with_positions({gradient, rope_table()}));

@@ -29,16 +29,15 @@ BufferForm arriving(const UnitState& unit, const GroupState& group, const PlanCo
   Placement placement;
   for (const Axis axis : axes)
     placement.push_back({.axis = axis, .kind = PlacementKind::flat, .dim = {}});
-  BufferForm form{
-      .category = Category::main_grad,
-      .dtype = config.reduce_dtype,
-      .elements = group.group->elements / (in_parts ? 1 : ranks_on(axes, config.mesh)),
-      .pool = PoolRole::reduced_gradients,
-      .unit = unit.id,
-      .holds = Contents{.kind = ContentKind::gradient,
-                        .groups = {{.group = group.group->id, .offset = 0}},
-                        .placement = std::move(placement)},
-      .slot_class = in_parts ? "gradient_parts" : "gradient_sums"};
+  BufferForm form{.category = Category::main_grad,
+                  .dtype = config.reduce_dtype,
+                  .elements = group.group->elements / (in_parts ? 1 : ranks_on(axes, config.mesh)),
+                  .pool = PoolRole::reduced_gradients,
+                  .unit = unit.id,
+                  .holds = Contents{.kind = ContentKind::gradient,
+                                    .groups = {{.group = group.group->id, .offset = 0}},
+                                    .placement = std::move(placement)},
+                  .slot_class = in_parts ? "gradient_parts" : "gradient_sums"};
   if (in_parts) form.holds->dealt = axes.front();
   return form;
 }

@@ -33,7 +33,7 @@ void Model::read_context_ranks(const PlanView& view) {
   if (token_rows > 2) token_rows = plus(2, context_ranks_);
 }
 
-/// What attention has of a value: its part of whole sequences.
+/// The name of a value as attention reads or makes it.
 std::string Model::as_attended(const std::string& value) const {
   return context_ranks_ == 1 ? value : value + kSequences;
 }

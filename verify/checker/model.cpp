@@ -502,8 +502,7 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
            reads("output", compute_, rows, as_attended("attention")),
            reads("d_output", compute_, rows, as_attended("d_attention")),
            reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
-           makes("d_qkv", compute_, {attended_, all},
-                 rotates_ && !latent_ ? "d_rotated" : "d_qkv"),
+           makes("d_qkv", compute_, {attended_, all}, rotates_ && !latent_ ? "d_rotated" : "d_qkv"),
            scratch("d_query_sum", statistic, {attended_, query}),
            scratch("row_sums", statistic, per_head)})
     backward.flows.push_back(std::move(flow));
@@ -518,7 +517,8 @@ Int Model::backward_scratch() const {
   const Int element = size_of(compute_);
   if (element != 2) return bytes;
   if (heads_ != kv_heads_)
-    bytes = plus(bytes, times(2, round_up(times(times(attended_, heads_), head_dim_ * element), 128)));
+    bytes =
+        plus(bytes, times(2, round_up(times(times(attended_, heads_), head_dim_ * element), 128)));
   if (config_.value("deterministic", false))
     bytes = plus(bytes, times(times(batch_ * heads_, round_up(seq_, 64)),
                               times(round_up(seq_, 128), element)));

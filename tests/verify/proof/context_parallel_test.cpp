@@ -49,8 +49,8 @@ void expect_accepted(const PlanConfig& config) {
 }
 
 TEST(ContextParallelProof, AcceptsThePlannersPlans) {
-  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
-                                  Strategy::optim_grads_params}) {
+  for (const Strategy strategy :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params}) {
     PlanConfig config = shared_sequences();
     config.strategy = strategy;
     config.microbatches = 2;
@@ -124,9 +124,8 @@ TEST(ContextParallelProof, RowsAndHeadsAreExchangedOverTheRanksThatShareThem) {
                 HasSubstr("MF113"))
         << name;
     EXPECT_THAT(first_error([&](Program& program) {
-                  const auto over_shards =
-                      std::ranges::find(program.communicators, "activations.cp",
-                                        &Communicator::purpose);
+                  const auto over_shards = std::ranges::find(
+                      program.communicators, "activations.cp", &Communicator::purpose);
                   Communicator other = *over_shards;
                   other.id = CommunicatorId(program.communicators.size());
                   other.axes = {Axis::dp_shard};

@@ -124,8 +124,7 @@ class SettingsCheck {
     const std::int64_t heads =
         has_keys ? checked_add(model.heads, checked_mul(2, model.kv_heads)) : model.heads;
     for (const auto& [name, configured] :
-         {std::pair{"cols", of_all(heads)},
-          std::pair{"groups", ranks},
+         {std::pair{"cols", of_all(heads)}, std::pair{"groups", ranks},
           std::pair{"key_cols", has_keys ? of_all(model.kv_heads) : 0}})
       if (is_not(name, {.num = configured})) return unlike(name, {.num = configured});
     return std::nullopt;

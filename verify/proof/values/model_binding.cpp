@@ -501,8 +501,8 @@ class Binder {
     const auto gaps = lora_.left_alone(*step.parameter);
     if (gaps.empty()) return;
     const std::int64_t size = size_of(operand.dtype);
-    const ModelStep& whole = *find_step(program_.config.model, step.kind, step.variant,
-                                        step.parameter, divided());
+    const ModelStep& whole =
+        *find_step(program_.config.model, step.kind, step.variant, step.parameter, divided());
     LeftAlone alone;
     alone.row = checked_mul(operand.shape.back(), size);
     for (const Flow& flow : whole.flows)

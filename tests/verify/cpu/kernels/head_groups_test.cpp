@@ -15,8 +15,7 @@ TEST(HeadGroups, HaveTheirQueriesThenKeysThenValues) {
   const HeadGroups groups{.rows = 2, .cols = 8, .key_cols = 2, .groups = 2};
   std::vector<float> parts(rows.size());
   split_heads(SplitHeads<float>{.groups = groups, .input = rows.data(), .output = parts.data()});
-  EXPECT_EQ(parts,
-            (std::vector<float>{0, 1, 4, 6, 8, 9, 12, 14, 2, 3, 5, 7, 10, 11, 13, 15}));
+  EXPECT_EQ(parts, (std::vector<float>{0, 1, 4, 6, 8, 9, 12, 14, 2, 3, 5, 7, 10, 11, 13, 15}));
   std::vector<float> joined(rows.size());
   join_heads(JoinHeads<float>{.groups = groups, .input = parts.data(), .output = joined.data()});
   EXPECT_EQ(joined, rows);
