@@ -276,6 +276,16 @@ std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
     for (const ConfigField& field : kConfigFields)
       if (field.topic == topic && field.flag_value.empty() == switches)
         flags.push_back(flag_of(field, options));
+  if (topic == FieldTopic::parallelism) {
+    for (Flag flag :
+         {integer_flag("--cp", "ranks that share each sequence, context parallelism (1)",
+                       options.context_parallel, {.lowest = 1, .highest = config_limits::ranks}),
+          choice_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)",
+                      options.context_exchange)}) {
+      flag.shapes_plan = true;
+      flags.push_back(std::move(flag));
+    }
+  }
   return flags;
 }
 

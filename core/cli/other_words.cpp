@@ -30,9 +30,7 @@ constexpr std::array kNotModelled{
                 .words = "etp etp-size expert-tensor-parallel expert-tensor-parallel-size"},
     NotModelled{.what = "groups of ranks for experts alone are",
                 .words = "expert-outer-dp expert-outer-strategy"},
-    NotModelled{.what = "context parallelism is",
-                .words = "cp cp-size context-parallel context-parallel-size "
-                         "context-parallel-degree ulysses ulysses-size ring-attention"},
+    NotModelled{.what = "ring attention is", .words = "ring-attention"},
     NotModelled{.what = "sequence parallelism is",
                 .words = "sp sequence-parallel sequence-parallel-size"},
     NotModelled{.what = "QLoRA (a base of 4 bits) is", .words = "qlora"},
@@ -125,6 +123,13 @@ constexpr std::array kMeanings{
             .how = "ranks that share the experts, such as --ep 8; docs/guide/experts.md",
             .words = "ep-size expert-parallel expert-parallel-size expert-parallel-degree "
                      "expert-model-parallel-size enable-expert-parallel"},
+    Meaning{.flag = "--cp",
+            .how = "ranks that share each sequence, such as --cp 4; docs/guide/parallel.md",
+            .words = "cp-size context-parallel context-parallel-size context-parallel-degree "
+                     "ulysses ulysses-size ulysses-sequence-parallel-size"},
+    Meaning{.flag = "--cp-comm",
+            .how = "a2a, which is Ulysses",
+            .words = "cp-comm-type context-parallel-comm-type"},
     Meaning{.flag = "--capacity-factor",
             .how = "beside --ep; no row is dropped; docs/guide/experts.md",
             .words = "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor"},

@@ -124,8 +124,10 @@ std::string strategy_text(const PlanConfig& config) {
                         field_name(*config.expert_strategy));
   if (config.capacity_factor.num != 0)
     name += fmt::format(" with room for {} times their rows", flag_text(config.capacity_factor));
+  if (const std::int64_t parts = sequence_parts(mesh); parts > 1)
+    name += fmt::format(", sequences over {}", parts);
   const std::int64_t replicas = mesh.size(Axis::dp_outer);
-  const std::int64_t shards_of_one = mesh.size(Axis::dp_shard);
+  const std::int64_t shards_of_one = ranks_on({Axis::dp_shard, Axis::cp}, mesh);
   if (replicas == 1) return name;
   const std::string groups = fmt::format("{} x {}", replicas, shards_of_one);
   if (config.outer_strategy == Strategy::optim) return name + ", HFSDP " + groups;

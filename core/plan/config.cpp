@@ -6,11 +6,11 @@
 #include <limits>
 #include <numeric>
 #include <string_view>
-#include <tuple>
 
 #include "core/model/lora.hpp"
 #include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
+#include "core/plan/context_parallel.hpp"
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/loss_scale.hpp"
 #include "core/plan/transport.hpp"
@@ -67,21 +67,16 @@ Result<void> check_axes(const ConfigField& field, const Mesh& mesh) {
                      field.range);
 }
 
-/// Refuses axes whose ranks would compute parts of one sequence, or of an expert's matrix, which is
-/// not supported. Plans over tp can be written by hand; check_groups() requires that they cut
-/// weights along it.
+/// Refuses an axis whose ranks would compute parts of an expert's matrix, which is not supported.
+/// Plans over tp can be written by hand; check_groups() requires that they cut weights along it.
 Result<void> check_meanings(const Mesh& mesh) {
-  using enum Axis;
-  for (const auto& [grid, where, expected] :
-       {std::tuple{&mesh.dense, "mesh.dense", "pp, dp_outer, dp_shard and tp"},
-        std::tuple{&mesh.experts, "mesh.experts", "pp, expt_dp_outer, expt_dp and ep"}})
-    for (std::size_t i = 0; i < grid->size(); ++i)
-      if (const Axis axis = (*grid)[i].axis; axis == cp || axis == etp)
-        return fail(
-            fmt::format("{}[{}].axis", where, i),
-            fmt::format("{} is not planned, predicted or run by any tool so far: expected axes "
-                        "of {}",
-                        to_string(axis), expected));
+  for (std::size_t i = 0; i < mesh.experts.size(); ++i)
+    if (const Axis axis = mesh.experts[i].axis; axis == Axis::etp)
+      return fail(
+          fmt::format("mesh.experts[{}].axis", i),
+          fmt::format("{} is not planned, predicted or run by any tool so far: expected axes "
+                      "of pp, expt_dp_outer, expt_dp and ep",
+                      to_string(axis)));
   return {};
 }
 
@@ -497,6 +492,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_mesh(config.mesh));
   MFSDP_TRY(check_meanings(config.mesh));
   MFSDP_TRY(check_sizes(config));
+  MFSDP_TRY(check_context_parallel(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
   MFSDP_TRY(check_kept(config));

@@ -83,15 +83,19 @@ struct PlanConfig {
 
   /// Tokens that one rank computes of a microbatch.
   [[nodiscard]] std::int64_t tokens_per_microbatch() const {
-    return checked_mul(seq_len, micro_batch) / sequence_parts(mesh);
+    return sequence_tokens() / sequence_parts(mesh);
   }
   /// Tokens that one rank computes in a step.
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
   }
-  /// Rows of int32 that the host sends for a microbatch: ids, labels and, with document_mask, each
-  /// token's position in its document.
-  [[nodiscard]] std::int64_t token_rows() const { return document_mask ? 3 : 2; }
+  /// Tokens of the whole sequences of which one rank computes a part.
+  [[nodiscard]] std::int64_t sequence_tokens() const { return checked_mul(seq_len, micro_batch); }
+  /// Rows of int32 that the host sends for a microbatch: ids, labels and, with document_mask, the
+  /// position of each token in its document, of whole sequences.
+  [[nodiscard]] std::int64_t token_rows() const {
+    return document_mask ? 2 + sequence_parts(mesh) : 2;
+  }
   /// The dtype of sums and statistics of rows, and of the optimizer's arithmetic.
   [[nodiscard]] DType statistic_dtype() const {
     return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;

@@ -28,6 +28,13 @@ std::int64_t ceil_log2(std::int64_t value) {
   return std::bit_width(static_cast<std::uint64_t>(value - 1));
 }
 
+/// Some kernels compute a piece's positions from its first token, which must begin a sequence.
+std::int64_t piece_of(const PlanConfig& config) {
+  const FamilyTraits& traits = config.model.traits();
+  const bool by_sequences = !traits.rotates || traits.latent_attention || config.model.qk_norm;
+  return by_sequences ? config.seq_len : std::min(config.seq_len, config.logits_chunk);
+}
+
 }  // namespace
 
 ExactSums exact_sums(const PlanConfig& config) {
@@ -41,7 +48,7 @@ ExactSums exact_sums(const PlanConfig& config) {
           .rank_limit = limit_over({}),
           .expert_limit = limit_over(expert_shard()),
           .outer_limit = limit_among(config.mesh.size(Axis::dp_outer)),
-          .piece_rows = config.seq_len};
+          .piece_rows = piece_of(config)};
 }
 
 std::vector<Attribute> exact_attributes(const Kernel& kernel, const ExactSums& sums) {
@@ -75,6 +82,13 @@ Result<void> check_exact_sums(const PlanConfig& config) {
                 fmt::format("expected a multiple or a divisor of the {} tokens of a sequence with "
                             "--exact-sums, got {}",
                             config.seq_len, config.logits_chunk));
+  const std::int64_t share = config.seq_len / sequence_parts(config.mesh);
+  if (share % piece_of(config) != 0)
+    return fail(
+        "--logits-chunk",
+        fmt::format("expected a divisor of the {} tokens of a sequence that a rank has with "
+                    "--cp and --exact-sums, got {}",
+                    share, config.logits_chunk));
   if (const std::int64_t ranks = config.mesh.world_size(); ranks > kMostRanks)
     return fail("--exact-sums", fmt::format("expected at most {} GPUs, got {}", kMostRanks, ranks));
   return {};

@@ -2,7 +2,8 @@
 // strategies and microbatches can be compared bit for bit.
 //
 // Sums over tokens are divided into pieces that depend on the data only: the tokens of one
-// sequence, or of one chunk of logits where that is shorter. A rank sums each of its pieces
+// sequence, or of one chunk of logits where that is shorter. Ranks that share sequences have whole
+// pieces. (Norms of queries and keys and learned positions take whole sequences.) A rank sums each of its pieces
 // separately, by GEMMs of one shape, and rounds the sum to a multiple of 2^exponent, called a step.
 // All further additions are of whole numbers of steps, which are exact in fp32 below 2^24:
 //
@@ -10,7 +11,7 @@
 //              checked: at most     at most           checked: at most     at most
 //              2^24 / (I O)         2^24 / O          2^24 / O             2^24
 //
-// with I = dp_shard and O = dp_outer. A kernel reports a sum beyond these limits as an error.
+// with I = dp_shard * cp and O = dp_outer. A kernel reports a sum beyond these limits as an error.
 // Limits are checked on the run's data: a run that ends without error is exact.
 #pragma once
 

@@ -50,6 +50,7 @@ struct Kernel;
   KIND(grouped_input_gradient, GroupedInputGradient)           \
   KIND(grouped_product, GroupedForward)                        \
   KIND(grouped_weight_gradient, GroupedWeightGradient)         \
+  KIND(join_heads, JoinHeads)                                  \
   KIND(latent_heads_backward, LatentHeadsBackward)             \
   KIND(latent_heads_forward, LatentHeadsForward)               \
   KIND(latent_norm_backward, LatentNormBackward)               \
@@ -79,6 +80,7 @@ struct Kernel;
   KIND(sigmoid_forward, SigmoidForward)                        \
   KIND(sink_backward, SinkBackward)                            \
   KIND(sink_forward, SinkForward)                              \
+  KIND(split_heads, SplitHeads)                                \
   KIND(sum_ranks, SumRanks)                                    \
   KIND(swiglu_backward, SwigluBackward)                        \
   KIND(swiglu_forward, SwigluForward)                          \

@@ -41,7 +41,7 @@ Result<std::vector<Use>> pair_uses(const Program& program, const Plan& plan,
     if (const auto* acquire = std::get_if<Acquire>(&instance.op->body)) {
       auto& opened = open[slot_of(index[acquire->buffer], instance)];
       if (opened)
-        return fail(fmt::format("op {}", instance.op->id.value),
+        return fail(fmt::format("op {} ({})", instance.op->id.value, instance.op->name),
                     fmt::format("acquires buffer '{}' while it is live",
                                 program.buffers[index[acquire->buffer]].name));
       opened = i;
@@ -54,7 +54,7 @@ Result<std::vector<Use>> pair_uses(const Program& program, const Plan& plan,
       }
       if (!open[slot])
         return fail(
-            fmt::format("op {}", instance.op->id.value),
+            fmt::format("op {} ({})", instance.op->id.value, instance.op->name),
             fmt::format("releases buffer '{}', which is not live", program.buffers[buffer].name));
       if (order.instances()[*open[slot]].step == 0)
         uses.push_back({.buffer = buffer, .slot = slot, .acquire = *open[slot], .release = i});

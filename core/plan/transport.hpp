@@ -12,7 +12,7 @@
 namespace mfsdp {
 
 struct TransportTraits {
-  Transport transport;
+  Transport transport = Transport::nccl;
   /// Its operands lie in symmetric memory: all members see it, at equal offsets.
   bool uses_windows = true;
   bool holds_sms = true;  ///< kernels move the bytes

@@ -27,6 +27,10 @@ std::int64_t data_index(const Mesh& mesh, std::int64_t rank) {
 
 std::int64_t sequence_parts(const Mesh& mesh) { return mesh.size(Axis::cp); }
 
+std::int64_t sequence_part(const Mesh& mesh, std::int64_t rank) {
+  return mesh.index(rank, Axis::cp);
+}
+
 std::vector<Axis> token_axes(const Mesh& mesh) { return data_axes(mesh, {}); }
 
 Placement expert_shard() { return {{.axis = Axis::ep, .kind = PlacementKind::shard, .dim = 0}}; }

@@ -9,8 +9,7 @@
 // On the experts' grid expt_dp_outer and expt_dp are as the first two. Ranks of ep and etp have
 // other parts of the experts' weights, and their own rows outside of the experts. One rule holds on
 // both grids: an axis on which tokens are split is a data axis of every parameter that is whole on
-// it, so gradients are summed over it. validate() refuses cp, tp and etp until plans split anything
-// along them.
+// it, so gradients are summed over it. validate() refuses etp until plans split anything along it.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +29,11 @@ namespace mfsdp {
 /// The rank's number among the data ranks, from 0. Ranks of one number read the same sequences.
 [[nodiscard]] std::int64_t data_index(const Mesh& mesh, std::int64_t rank);
 
-/// Ranks that share the tokens of each sequence equally.
+/// Ranks that share the tokens of each sequence equally, consecutive ones of each.
 [[nodiscard]] std::int64_t sequence_parts(const Mesh& mesh);
+
+/// The rank's part of each sequence, from 0.
+[[nodiscard]] std::int64_t sequence_part(const Mesh& mesh, std::int64_t rank);
 
 /// Axes of the dense grid on which tokens are split, outermost first: sums over all tokens, such as
 /// the loss and the gradient's norm, have a term from each rank on them.

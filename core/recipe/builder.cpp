@@ -36,13 +36,18 @@ DType dtype_of(Element element, const Sizes& sizes) {
 
 Sizes::Sizes(const PlanConfig& config)
     : tokens(config.tokens_per_microbatch()),
+      head_groups(sequence_parts(config.mesh)),
+      attended(config.sequence_tokens()),
       hidden(config.model.hidden),
       intermediate(config.model.intermediate),
       qkv(config.model.qkv_width()),
       attention(config.model.attention_width()),
       vocab(config.model.vocab),
       norm_rows(std::min(tokens, kNormPartialRows)),
-      rotated(config.model.heads + config.model.kv_heads),
+      heads(config.model.heads / head_groups),
+      kv_heads(config.model.kv_heads / head_groups),
+      rotated(heads + kv_heads),
+      qkv_row(qkv / head_groups),
       head_dim(config.model.head_dim),
       rotated_dim(config.model.rotated_dim()),
       compute(config.param_dtype),
@@ -58,7 +63,7 @@ std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "rotated") return rotated;
   if (dim == "rotated_dim") return rotated_dim;
   if (dim == "value_dim") return value_dim_;
-  if (dim == "qkv_width") return qkv;
+  if (dim == "qkv_width") return qkv_row;
   if (dim == "partial_rows") return norm_rows;
   if (dim == "vocab") return vocab;
   if (dim == "positions") return positions_;

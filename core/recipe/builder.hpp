@@ -15,13 +15,18 @@ struct Sizes {
   explicit Sizes(const PlanConfig& config);
 
   std::int64_t tokens;        ///< T
+  std::int64_t head_groups;   ///< ranks that have other heads of attention, and equally many
+  std::int64_t attended;      ///< tokens that attention has: those of whole sequences
   std::int64_t hidden;        ///< h
   std::int64_t intermediate;  ///< f
   std::int64_t qkv;           ///< Q
   std::int64_t attention;     ///< A
   std::int64_t vocab;         ///< V
   std::int64_t norm_rows;     ///< rows of a norm's partial weight gradients
-  std::int64_t rotated;       ///< heads of queries and keys
+  std::int64_t heads;         ///< of queries in attention
+  std::int64_t kv_heads;      ///< likewise, of keys
+  std::int64_t rotated;       ///< both
+  std::int64_t qkv_row;       ///< columns of a row of attention's queries, keys and values
   std::int64_t head_dim;
   std::int64_t rotated_dim;  ///< elements of a head that RoPE rotates
   DType compute;

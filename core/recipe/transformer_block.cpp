@@ -13,13 +13,21 @@
 //
 // Blocks with experts replace gate_up to mlp_out (expert_mlp.hpp).
 //
+// Where ranks share sequences (core/plan/context_parallel.hpp), RoPE and attention work on rows of
+// whole sequences, with the heads of one group:
+//
+//   qkv --split--> qkv.parts --all_to_all--> qkv.heads --rope, attention--> attention.heads
+//   attention.heads --all_to_all--> attention.parts --join--> attention
+//
 // Saved for backward:
 //   none        all of the above
 //   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and inputs of output norms: not the
-//               outputs of norms and of SwiGLU
+//               outputs of norms and of SwiGLU; of shared sequences qkv.heads in place of qkv, and
+//               attention.heads too
 //   full        x only; backward repeats the block's forward up to gate_up, or the raw mlp_out
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/recipe/builder.hpp"
 #include "core/recipe/expert_mlp.hpp"
@@ -52,7 +60,7 @@ class BlockRecipe {
                                    .inputs = s_.hidden})),
         down_(b_.with_adapters(
             {.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate})),
-        heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.tokens}},
+        heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.attended}},
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
     if (kind.experts) experts_.emplace(b_);
     if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
@@ -191,15 +199,17 @@ class BlockRecipe {
     } else {
       b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
                       bias_of(ParameterRole::qkv_bias));
-      if (traits_.rotates) rotate(at("qkv"), at("qk"), at("qk_rstd"));
+      if (shares_sequences()) split("qkv", s_.qkv, key_cols());
+      if (traits_.rotates) rotate(by_heads("qkv"), at("qk"), at("qk_rstd"));
     }
     std::vector<RecipeOperand> operands = attention_inputs(at("qk"));
     for (RecipeOperand& operand :
-         std::vector{on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
+         std::vector{on("output", by_heads("attention")), on("log_sum_exp", at("log_sum_exp")),
                      stream_workspace()})
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
               with_positions(std::move(operands)));
+    if (shares_sequences()) join("attention", s_.attention, 0);
     if (traits_.sinks)
       b_.kernel(at("sinks"), KernelKind::sink_forward, sink_sizes(),
                 {on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
@@ -223,7 +233,7 @@ class BlockRecipe {
   /// RoPE in place on the query and key columns of qkv. With q/k norms the projection is kept, and
   /// the normed and rotated columns are written to another tensor.
   void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
-    const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
+    const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv_row, s_.head_dim, 1});
     if (!model_.qk_norm)
       return b_.kernel(at("rope"), KernelKind::rope_forward, heads_,
                        with_positions({columns, rope_table()}));
@@ -253,18 +263,51 @@ class BlockRecipe {
     return b_.norm_attributes(std::move(sizes));
   }
 
+  [[nodiscard]] bool shares_sequences() const { return s_.head_groups > 1; }
+  /// Columns of keys in a row of all heads.
+  [[nodiscard]] std::int64_t key_cols() const { return model_.kv_heads * s_.head_dim; }
+  /// The tensor as attention has it: of whole sequences.
+  [[nodiscard]] std::string by_heads(const std::string& name) const {
+    return at(shares_sequences() ? name + ".heads" : name);
+  }
+
+  [[nodiscard]] std::vector<Attribute> group_sizes(std::int64_t cols, std::int64_t keys) const {
+    std::vector<Attribute> sizes{{"cols", cols}, {"groups", s_.head_groups}};
+    if (keys != 0) sizes.emplace_back("key_cols", keys);
+    sizes.emplace_back("rows", s_.tokens);
+    return sizes;
+  }
+  /// From rows of this rank's tokens to rows of whole sequences.
+  void split(const std::string& name, std::int64_t cols, std::int64_t keys) {
+    b_.kernel(at(name + ".split"), KernelKind::split_heads, group_sizes(cols, keys),
+              {on("input", at(name)), on("output", at(name + ".parts"))});
+    exchange(name, ".parts", ".heads", cols);
+  }
+  /// And back.
+  void join(const std::string& name, std::int64_t cols, std::int64_t keys) {
+    exchange(name, ".heads", ".parts", cols);
+    b_.kernel(at(name + ".join"), KernelKind::join_heads, group_sizes(cols, keys),
+              {on("input", at(name + ".parts")), on("output", at(name))});
+  }
+  void exchange(const std::string& name, const char* from, const char* to, std::int64_t cols) {
+    const Shape shape{s_.tokens, cols};
+    b_.exchange(at(name + ".exchange"), Axis::cp,
+                shaped(on("input", at(name + from)), Access::read, s_.compute, shape),
+                shaped(on("output", at(name + to)), Access::write, s_.compute, shape));
+  }
+
   /// Query, key and value as views [batch, heads, seq, head_dim].
   [[nodiscard]] std::vector<RecipeOperand> attention_inputs(const std::string& qk) const {
     const std::int64_t query_key = s_.rotated * s_.head_dim;
-    const std::int64_t row = model_.qk_norm ? query_key : s_.qkv;
-    const std::string rotated = model_.qk_norm ? qk : at("qkv");
+    const std::int64_t row = model_.qk_norm ? query_key : s_.qkv_row;
+    const std::string rotated = model_.qk_norm ? qk : by_heads("qkv");
     const auto view = [&](const char* role, const std::string& tensor, std::int64_t head_dim,
                           std::int64_t width, std::int64_t begin) {
       return strided(on(role, tensor), {b_.config.seq_len * width, head_dim, width, 1}, begin);
     };
     return {view("query", rotated, s_.head_dim, row, 0),
-            view("key", rotated, s_.head_dim, row, model_.heads * s_.head_dim),
-            view("value", at("qkv"), model_.value_head_dim(), s_.qkv, query_key)};
+            view("key", rotated, s_.head_dim, row, s_.heads * s_.head_dim),
+            view("value", by_heads("qkv"), model_.value_head_dim(), s_.qkv_row, query_key)};
   }
 
   /// States only differences from Llama, which has no window, no softcap, and logits divided by
@@ -273,8 +316,8 @@ class BlockRecipe {
     std::vector<Attribute> sizes{{"batch", b_.config.micro_batch},
                                  {"deterministic", b_.config.deterministic ? 1 : 0},
                                  {"head_dim", model_.head_dim},
-                                 {"heads", model_.heads},
-                                 {"kv_heads", model_.kv_heads}};
+                                 {"heads", s_.heads},
+                                 {"kv_heads", s_.kv_heads}};
     if (model_.query_scalar.num != 0) sizes.emplace_back("query_scalar", model_.query_scalar);
     if (model_.score_cap.num != 0) sizes.emplace_back("score_cap", model_.score_cap);
     sizes.emplace_back("seq", b_.config.seq_len);
@@ -361,6 +404,7 @@ class BlockRecipe {
             : residual_gradient("d_output");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
+    if (shares_sequences()) split_gradient();  // the weight's gradient hides the exchange
     b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                   on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
@@ -373,8 +417,24 @@ class BlockRecipe {
     if (latent_)
       return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
     if (traits_.rotates) rotate_backward();
+    if (shares_sequences()) join_gradient();
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
     projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1", norm);
+  }
+
+  // Gradients have no suffix.
+  void split_gradient() {
+    const std::string suffix = std::exchange(suffix_, "");
+    split("d_attention", s_.attention, 0);
+    suffix_ = suffix;
+  }
+  void join_gradient() {
+    const std::string suffix = std::exchange(suffix_, "");
+    join("d_qkv", s_.qkv, key_cols());
+    suffix_ = suffix;
+  }
+  [[nodiscard]] std::string gradient_by_heads(const std::string& name) const {
+    return shares_sequences() ? name + ".heads" : name;
   }
 
   void attention_backward() {
@@ -390,16 +450,17 @@ class BlockRecipe {
     }
     const std::int64_t workspace =
         attention_backward_workspace({.batch = b_.config.micro_batch,
-                                      .heads = model_.heads,
-                                      .kv_heads = model_.kv_heads,
+                                      .heads = s_.heads,
+                                      .kv_heads = s_.kv_heads,
                                       .seq = b_.config.seq_len,
                                       .head_dim = model_.head_dim,
                                       .deterministic = b_.config.deterministic,
                                       .compute = s_.compute});
     std::vector<RecipeOperand> operands = attention_inputs(qk);
     for (RecipeOperand& operand : std::vector{
-             on("output", at("attention")), on("d_output", "d_attention"),
-             on("log_sum_exp", at("log_sum_exp")), on("d_qkv"), on("d_query_sum"), on("row_sums"),
+             on("output", by_heads("attention")), on("d_output", gradient_by_heads("d_attention")),
+             on("log_sum_exp", at("log_sum_exp")), on("d_qkv", gradient_by_heads("d_qkv")),
+             on("d_query_sum"), on("row_sums"),
              shaped(on("workspace", "attention_workspace"), Access::scratch, DType::uint8,
                     {workspace})})
       operands.push_back(std::move(operand));
@@ -408,8 +469,8 @@ class BlockRecipe {
   }
 
   void rotate_backward() {
-    const Shape strides{s_.qkv, s_.head_dim, 1};
-    const RecipeOperand gradient = strided(on("d_query_key", "d_qkv"), strides);
+    const Shape strides{s_.qkv_row, s_.head_dim, 1};
+    const RecipeOperand gradient = strided(on("d_query_key", gradient_by_heads("d_qkv")), strides);
     if (!model_.qk_norm)
       return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
                        with_positions({gradient, rope_table()}));

@@ -16,15 +16,21 @@ Result<std::int64_t> microbatches_of(const CommonOptions& options, std::int64_t 
   MFSDP_LET(given, global_batch_of(options, seq_len));
   if (!given) return 1;
   const std::int64_t batch = *given;
-  const std::int64_t unit = checked_mul(options.config.micro_batch, options.gpus);
+  const std::int64_t readers = options.gpus / std::max<std::int64_t>(options.context_parallel, 1);
+  const std::int64_t unit =
+      checked_mul(options.config.micro_batch, std::max<std::int64_t>(readers, 1));
   if (batch % unit == 0) return batch / unit;
   const std::int64_t below = batch / unit * unit;
   const std::string nearest =
       below == 0 ? fmt::format("the smallest is {}", unit)
                  : fmt::format("the nearest are {} and {}", below, checked_add(below, unit));
-  return fail("--global-batch",
-              fmt::format("{} is not a multiple of --micro-batch {} times --gpus {}; {}", batch,
-                          options.config.micro_batch, options.gpus, nearest));
+  return fail(
+      "--global-batch",
+      fmt::format(
+          "{} is not a multiple of --micro-batch {} times --gpus {}{}; {}", batch,
+          options.config.micro_batch, options.gpus,
+          options.context_parallel > 1 ? fmt::format(" / --cp {}", options.context_parallel) : "",
+          nearest));
 }
 
 Result<Mesh> mesh_of(const CommonOptions& options) {
@@ -34,9 +40,17 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
   if (options.config.outer_strategy == Strategy::optim && options.outer_dp == 1)
     return fail("--outer-strategy",
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over the groups");
-  Mesh mesh = data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
+  const std::int64_t of_group = options.gpus / options.outer_dp;
+  const std::int64_t cp = options.context_parallel;
+  if (of_group % cp != 0)
+    return fail("--cp",
+                fmt::format("{} does not divide {}, the ranks {}", cp, of_group,
+                            options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
+  Mesh mesh = data_parallel_mesh(options.outer_dp, of_group / cp);
+  mesh.resize(Axis::cp, cp);
   // validate() reports numbers that do not divide them.
   const std::int64_t ep = options.config.expert_parallel;
+  if (ep > 1 && cp > 1) return fail("--cp", "cannot be combined with --ep so far");
   if (ep > 1 && mesh.size(Axis::dp_shard) % ep == 0) mesh = with_expert_grid(std::move(mesh), ep);
   return mesh;
 }

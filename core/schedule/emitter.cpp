@@ -29,8 +29,8 @@ Emitter::Emitter(Program& program) : program_(program) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(StreamRole::exchange); ++i)
     program_.streams.push_back({.id = StreamId(i), .role = static_cast<StreamRole>(i)});
   for (const AxisTraffic& on : axis_traffic()) {
-    make_communicator({on.axis}, on.gather_communicator);
-    make_communicator({on.axis}, on.reduce_communicator);
+    make_communicator(on.axes(program_.config.mesh), on.gather_communicator);
+    make_communicator(on.axes(program_.config.mesh), on.reduce_communicator);
   }
   make_communicator(token_axes(program_.config.mesh), kWorld);
   for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/plan/transport.hpp"
+#include "core/plan/work.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/shard/groups.hpp"
 
@@ -24,18 +25,20 @@ BufferForm full_gradient(const UnitState& unit, const Group& group, DType dtype)
 /// is equal on all ranks. It holds the sum, or each rank's part of it.
 BufferForm arriving(const UnitState& unit, const GroupState& group, const PlanConfig& config,
                     bool in_parts) {
-  const Axis axis = group.route.reduces.front().on->axis;
-  BufferForm form{
-      .category = Category::main_grad,
-      .dtype = config.reduce_dtype,
-      .elements = group.group->elements / (in_parts ? 1 : config.mesh.size(axis)),
-      .pool = PoolRole::reduced_gradients,
-      .unit = unit.id,
-      .holds = Contents{.kind = ContentKind::gradient,
-                        .groups = {{.group = group.group->id, .offset = 0}},
-                        .placement = {{.axis = axis, .kind = PlacementKind::flat, .dim = {}}}},
-      .slot_class = in_parts ? "gradient_parts" : "gradient_sums"};
-  if (in_parts) form.holds->dealt = axis;
+  const std::vector<Axis>& axes = group.route.reduces.front().axes;
+  Placement placement;
+  for (const Axis axis : axes)
+    placement.push_back({.axis = axis, .kind = PlacementKind::flat, .dim = {}});
+  BufferForm form{.category = Category::main_grad,
+                  .dtype = config.reduce_dtype,
+                  .elements = group.group->elements / (in_parts ? 1 : ranks_on(axes, config.mesh)),
+                  .pool = PoolRole::reduced_gradients,
+                  .unit = unit.id,
+                  .holds = Contents{.kind = ContentKind::gradient,
+                                    .groups = {{.group = group.group->id, .offset = 0}},
+                                    .placement = std::move(placement)},
+                  .slot_class = in_parts ? "gradient_parts" : "gradient_sums"};
+  if (in_parts) form.holds->dealt = axes.front();
   return form;
 }
 
@@ -142,14 +145,15 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
 /// slice of all ranks' slots, and a kernel sums these in rank order, rounded once.
 void MicrobatchSchedule::exchange_and_sum(const UnitState& unit, const GroupState& group,
                                           Position position) {
-  const AxisTraffic& on = *group.route.reduces.front().on;
+  const Reduce& way = group.route.reduces.front();
+  const AxisTraffic& on = *way.on;
   const BufferId slot = gradient_slot(group);
   const std::string name = group_name(unit, group);
   const DType wire = config_.reduce_dtype;
-  const std::int64_t ranks = config_.mesh.size(on.axis);
+  const std::int64_t ranks = ranks_on(way.axes, config_.mesh);
   const BufferId parts = e_.buffer(name + ".grad_parts", arriving(unit, group, config_, true));
   Region dealt{.buffer = parts, .offset = 0, .dtype = wire, .shape = {group.group->elements}};
-  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
+  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, way.axes);
   const std::int64_t count = main.shape[0];
   e_.acquire(on.reduce_stream, Phase::reduce, parts);
   e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".all_to_all",
@@ -179,7 +183,8 @@ void MicrobatchSchedule::exchange_and_sum(const UnitState& unit, const GroupStat
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
   if (!traits_of(e_.reduces_by()).adds) return exchange_and_sum(unit, group, position);
-  const AxisTraffic& on = *group.route.reduces.front().on;
+  const Reduce& way = group.route.reduces.front();
+  const AxisTraffic& on = *way.on;
   const BufferId slot = gradient_slot(group);
   const std::string name = group_name(unit, group);
   const DType wire = config_.reduce_dtype;
@@ -188,8 +193,8 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
   const BufferId sum =
       apart ? e_.buffer(name + ".grad_sum", arriving(unit, group, config_, false)) : slot;
   const Region whole = state_.slice(slot, wire, group, {});
-  const Region own = state_.slice(sum, wire, group, {on.axis});
-  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
+  const Region own = state_.slice(sum, wire, group, way.axes);
+  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, way.axes);
   if (apart) e_.acquire(on.reduce_stream, Phase::reduce, sum);
   e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".reduce_scatter",
           Collective{.kind = CollectiveKind::reduce_scatter,
@@ -225,7 +230,7 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
     return state_.slice(buffer, dtype, group, {});
   };
   const auto result = [&](BufferId buffer, DType dtype) {
-    return way.scatters ? state_.slice(buffer, dtype, group, {on.axis}) : whole(buffer, dtype);
+    return way.scatters ? state_.slice(buffer, dtype, group, way.axes) : whole(buffer, dtype);
   };
   const auto emit_cast = [&](const Region& from, const Region& to, const char* action) {
     e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + action,
@@ -280,7 +285,7 @@ void MicrobatchSchedule::reduce_over_groups(const UnitState& unit, const GroupSt
   std::vector<Axis> cut;
   for (const Reduce& way : group.route.reduces) {
     const std::vector<Axis> before = cut;
-    if (way.scatters) cut.push_back(way.on->axis);
+    if (way.scatters) cut.insert(cut.end(), way.axes.begin(), way.axes.end());
     if (way.on->wire) continue;
     const Region whole = state_.slice(*group.main_grad, config_.grad_dtype, group, before);
     const Region own = state_.slice(*group.main_grad, config_.grad_dtype, group, cut);

@@ -214,9 +214,12 @@ class OptimizerSegment {
 
   void refresh(const UnitState& unit, const GroupState& group) {
     const AxisTraffic& on = *group.route.refresh->on;
+    const std::vector<Axis>& axes = group.route.refresh->axes;
     const Region own = state_.weight_slice(group);
     Region whole = own;
-    std::erase_if(whole.rank_strides, [&](const RankStride& s) { return s.axis == on.axis; });
+    std::erase_if(whole.rank_strides, [&](const RankStride& s) {
+      return std::ranges::find(axes, s.axis) != axes.end();
+    });
     whole.shape[0] *= group.route.refresh->ranks;
     e_.emit(on.gather_stream, Phase::refresh, unit.id, unit.name + ".refresh",
             Collective{.kind = CollectiveKind::all_gather,

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <utility>
+
+#include "core/plan/work.hpp"
 
 namespace mfsdp::schedule {
 namespace {
 
 constexpr std::array kTraffic{
     AxisTraffic{.axis = Axis::dp_shard,
+                .inner = Axis::cp,
                 .gather_stream = StreamRole::all_gather,
                 .gather_communicator = "all_gather",
                 .reduce_stream = StreamRole::reduce_scatter,
@@ -32,25 +36,35 @@ constexpr std::array kTraffic{
                 .reduce_communicator = "expert_outer"},
 };
 
-bool is_flat(const Placement& placement, Axis axis) {
-  return std::ranges::any_of(placement, [&](const AxisPlacement& on) {
-    return on.axis == axis && on.kind == PlacementKind::flat;
-  });
+/// Sharded along all of these axes.
+bool is_flat(const Placement& placement, const std::vector<Axis>& axes) {
+  const std::vector<Axis> flat = flat_axes(placement);
+  return std::ranges::all_of(
+      axes, [&](Axis axis) { return std::ranges::find(flat, axis) != flat.end(); });
 }
 
-/// The axis along which `cut` is sharded and `whole` is not.
+/// The axes along which `cut` is sharded and `whole` is not.
 std::optional<Gather> gather_between(const Placement& cut, const Placement& whole,
                                      const Mesh& mesh) {
   std::optional<Gather> gather;
   for (const AxisTraffic& on : kTraffic) {
-    if (!is_flat(cut, on.axis) || is_flat(whole, on.axis)) continue;
-    if (gather) throw std::logic_error("no schedule gathers over several axes");
-    gather = {.on = &on, .ranks = mesh.size(on.axis)};
+    std::vector<Axis> axes = on.axes(mesh);
+    if (axes.empty() || !is_flat(cut, axes) || is_flat(whole, axes)) continue;
+    if (gather) throw std::logic_error("no schedule gathers over the axes of several rows");
+    const std::int64_t ranks = ranks_on(axes, mesh);
+    gather = {.on = &on, .axes = std::move(axes), .ranks = ranks};
   }
   return gather;
 }
 
 }  // namespace
+
+std::vector<Axis> AxisTraffic::axes(const Mesh& mesh) const {
+  std::vector<Axis> several;
+  if (mesh.size(axis) > 1) several.push_back(axis);
+  if (inner && mesh.size(*inner) > 1) several.push_back(*inner);
+  return several;
+}
 
 std::span<const AxisTraffic> axis_traffic() { return kTraffic; }
 
@@ -60,11 +74,17 @@ Route route_of(const Group& group, const Mesh& mesh) {
   Route route{.gather = gather_between(group.weight, {}, mesh),
               .refresh = gather_between(group.state, group.weight, mesh)};
   for (const AxisTraffic& on : kTraffic) {
-    if (mesh.size(on.axis) == 1 || std::ranges::find(group.reduce, on.axis) == group.reduce.end())
-      continue;
+    std::vector<Axis> axes = on.axes(mesh);
+    const auto is_summed = [&](Axis axis) {
+      return std::ranges::find(group.reduce, axis) != group.reduce.end();
+    };
+    if (axes.empty() || !std::ranges::all_of(axes, is_summed)) continue;
+    const bool scatters = is_flat(group.state, axes);
+    const bool each_microbatch = is_flat(group.gradient, axes);
     route.reduces.push_back({.on = &on,
-                             .scatters = is_flat(group.state, on.axis),
-                             .each_microbatch = is_flat(group.gradient, on.axis)});
+                             .axes = std::move(axes),
+                             .scatters = scatters,
+                             .each_microbatch = each_microbatch});
   }
   return route;
 }

@@ -11,15 +11,19 @@
 
 namespace mfsdp::schedule {
 
-/// The collectives of the schedule along a mesh axis. To shard or reduce along another axis, add a
-/// row in route.cpp.
+/// The collectives of the schedule along a mesh axis, or along two that shard alike. To shard or
+/// reduce along another axis, add a row in route.cpp.
 struct AxisTraffic {
   Axis axis = Axis::dp_shard;
+  std::optional<Axis> inner = {};  ///< sharded with it, further in: one communicator spans both
   StreamRole gather_stream = StreamRole::all_gather;
   std::string_view gather_communicator;  ///< the purpose of the communicator
   StreamRole reduce_stream = StreamRole::reduce_scatter;
   std::string_view reduce_communicator;
   bool wire = false;  ///< reductions in reduce_dtype, else in the main gradient's dtype
+
+  /// Those of its axes that have several ranks, outermost first.
+  [[nodiscard]] std::vector<Axis> axes(const Mesh& mesh) const;
 };
 
 /// All axes, in the order in which gradients are reduced.
@@ -30,11 +34,13 @@ struct AxisTraffic {
 
 struct Gather {
   const AxisTraffic* on = nullptr;
+  std::vector<Axis> axes = {};  ///< with several ranks, outermost first
   std::int64_t ranks = 0;
 };
 
 struct Reduce {
   const AxisTraffic* on = nullptr;
+  std::vector<Axis> axes = {};   ///< with several ranks, outermost first
   bool scatters = false;         ///< reduce-scatter, else all-reduce
   bool each_microbatch = false;  ///< else once, after the last microbatch
 };
@@ -50,8 +56,8 @@ struct Route {
   }
 };
 
-/// The route of a group on a mesh. Weights that are sharded along several axes and axes without a
-/// row are not supported: std::logic_error.
+/// The route of a group on a mesh. Weights that are gathered along axes of several rows, and axes
+/// without a row, are not supported: std::logic_error.
 [[nodiscard]] Route route_of(const Group& group, const Mesh& mesh);
 
 }  // namespace mfsdp::schedule

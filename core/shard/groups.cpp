@@ -40,7 +40,9 @@ std::vector<std::optional<Optimizer>> optimizers_of(const PlanConfig& config) {
   return all;
 }
 
-Cuts cuts_along(Axis inner, Strategy strategy, Axis outer, const PlanConfig& config) {
+/// `inner`: axes that the strategy shards together, outermost first.
+Cuts cuts_along(const std::vector<Axis>& inner, Strategy strategy, Axis outer,
+                const PlanConfig& config) {
   Cuts cuts;
   const auto cut = [&](Axis axis, Strategy by) {
     const Sharded sharded = sharded_by(by, config.mesh.size(axis));
@@ -50,9 +52,11 @@ Cuts cuts_along(Axis inner, Strategy strategy, Axis outer, const PlanConfig& con
     if (sharded.state) cuts.state.push_back(flat);
     return sharded.state;
   };
-  cut(inner, strategy);
-  // All strategies have one layout, which is sharded along every axis of any of them.
-  if (config.mesh.size(inner) > 1) cuts.layout.push_back(inner);
+  for (const Axis axis : inner) {
+    cut(axis, strategy);
+    // All strategies have one layout, which is sharded along every axis of any of them.
+    if (config.mesh.size(axis) > 1) cuts.layout.push_back(axis);
+  }
   if (cut(outer, config.outer_strategy)) cuts.layout.push_back(outer);
   return cuts;
 }
@@ -60,11 +64,11 @@ Cuts cuts_along(Axis inner, Strategy strategy, Axis outer, const PlanConfig& con
 }  // namespace
 
 Cuts cuts_of(const PlanConfig& config) {
-  return cuts_along(Axis::dp_shard, config.strategy, Axis::dp_outer, config);
+  return cuts_along({Axis::dp_shard, Axis::cp}, config.strategy, Axis::dp_outer, config);
 }
 
 Cuts expert_cuts_of(const PlanConfig& config) {
-  return cuts_along(Axis::expt_dp, config.strategy_of_experts(), Axis::expt_dp_outer, config);
+  return cuts_along({Axis::expt_dp}, config.strategy_of_experts(), Axis::expt_dp_outer, config);
 }
 
 bool is_expert_parallel(ParameterRole role, const PlanConfig& config) {

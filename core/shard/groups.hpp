@@ -29,8 +29,8 @@ struct Cuts {
 
 /// Groups of all units in unit order. Within a unit trainable groups come before frozen ones, with
 /// Muon matrices of blocks before AdamW's, and expert-parallel groups after the others of their
-/// kind. The flat layout is sharded along dp_shard (expert-parallel groups: expt_dp), under HFSDP
-/// along dp_outer too. The strategy and the outer strategy decide the axes of each kind of state.
+/// kind. The flat layout is sharded along dp_shard and cp (expert-parallel groups: expt_dp), under
+/// HFSDP along dp_outer too. The strategy and the outer strategy decide the axes of each kind of state.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
 
 /// The dtype of weight gradients: the reduction dtype where every microbatch is reduced, else the
@@ -59,7 +59,7 @@ struct Cuts {
 [[nodiscard]] bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank);
 
 /// Elements of each kind of state that one rank keeps for the whole run; 0 where it has no such
-/// buffer. With B the padded group, I = dp_shard, O = dp_outer:
+/// buffer. With B the padded group, I = dp_shard * cp, O = dp_outer:
 ///   model_weight     B/I under optim_grads_params, else B
 ///   main_weight      B/I from optim on (B/(I O) under HFSDP), else B; none where the main dtype is
 ///                    the compute dtype, and none for frozen groups

@@ -1,5 +1,6 @@
 // Kernels that go row by row, or element by element: norms, rotary embedding, SwiGLU.
 #include "gpu_backend/cuda/bind_kind.hpp"
+#include "gpu_backend/cuda/kernels/head_groups.hpp"
 #include "gpu_backend/cuda/kernels/latent.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/rope.hpp"
@@ -41,6 +42,14 @@ Result<Launch> bind_kind(const KernelBinding<K::bias_grad>& to) {
   });
 }
 
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::split_heads>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return split_heads(k, stream); });
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::join_heads>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return join_heads(k, stream); });
+}
 template <>
 Result<Launch> bind_kind(const KernelBinding<K::rope_forward>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return rope(k, stream); });

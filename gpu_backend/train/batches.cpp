@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 namespace mfsdp {
 namespace {
@@ -25,13 +26,15 @@ Batch train_batch(const PlanConfig& config, std::int64_t rank, std::int64_t step
                   std::int64_t microbatch) {
   return {.first = sample_number(batch_shape(config), step, microbatch,
                                  data_index(config.mesh, rank), 0),
-          .end = std::numeric_limits<std::int64_t>::max()};
+          .end = std::numeric_limits<std::int64_t>::max(),
+          .part = sequence_part(config.mesh, rank)};
 }
 
 Batch eval_batch(const PlanConfig& config, std::int64_t rank, std::int64_t batch,
                  std::int64_t samples) {
   return {.first = sample_number(eval_shape(config), batch, 0, data_index(config.mesh, rank), 0),
-          .end = samples};
+          .end = samples,
+          .part = sequence_part(config.mesh, rank)};
 }
 
 std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples) {
@@ -42,11 +45,18 @@ Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t s
                         const PlanConfig& config, std::span<std::int32_t> tokens) {
   const auto length = static_cast<std::size_t>(config.seq_len);
   const auto all = static_cast<std::size_t>(config.tokens_per_microbatch());
+  const auto share = length / static_cast<std::size_t>(sequence_parts(config.mesh));
+  const auto begin = static_cast<std::size_t>(batch.part) * share;
+  std::vector<std::int32_t> whole(share == length ? 0 : 2 * length);
   for (std::int64_t i = 0; i < config.micro_batch; ++i) {
-    const auto at = static_cast<std::size_t>(i) * length;
-    SampleSpans sample{.tokens = tokens.subspan(at, length),
-                       .labels = tokens.subspan(all + at, length)};
-    if (config.document_mask) sample.positions = tokens.subspan(2 * all + at, length);
+    const auto at = static_cast<std::size_t>(i);
+    const std::span<std::int32_t> ids = tokens.subspan(at * share, share);
+    const std::span<std::int32_t> labels = tokens.subspan(all + at * share, share);
+    // Labels are the next tokens of the whole sample, also at the end of a part.
+    SampleSpans sample{.tokens = ids, .labels = labels};
+    if (share != length)
+      sample = {.tokens = std::span(whole).first(length), .labels = std::span(whole).last(length)};
+    if (config.document_mask) sample.positions = tokens.subspan(2 * all + at * length, length);
     count_positions(sample.positions);
     if (batch.first + i < batch.end) {
       MFSDP_TRY(data.read_in_order(seed, batch.first + i, sample));
@@ -54,6 +64,9 @@ Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t s
       std::ranges::fill(sample.tokens, 0);
       std::ranges::fill(sample.labels, kIgnoreIndex);
     }
+    if (share == length) continue;
+    std::ranges::copy(sample.tokens.subspan(begin, share), ids.begin());
+    std::ranges::copy(sample.labels.subspan(begin, share), labels.begin());
   }
   return {};
 }

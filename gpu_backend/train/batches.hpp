@@ -16,6 +16,7 @@ struct Batch {
   std::int64_t first = 0;  ///< number of its first sample (sample_order.hpp)
   /// Samples from this number on are omitted: their tokens are 0, their labels kIgnoreIndex.
   std::int64_t end = 0;
+  std::int64_t part = 0;  ///< of each sample, where ranks share sequences
 };
 
 [[nodiscard]] BatchShape batch_shape(const PlanConfig& config);
@@ -29,8 +30,8 @@ struct Batch {
                                std::int64_t samples);
 [[nodiscard]] std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples);
 
-/// Fills the plan's tokens, int32 [token_rows, micro_batch * seq_len]: token ids, labels and, with
-/// masked documents, positions.
+/// Fills the plan's tokens, int32 [token_rows, tokens_per_microbatch]: token ids and labels of the
+/// batch's part of each sample and, with masked documents, positions of whole samples.
 [[nodiscard]] Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t seed,
                                       const PlanConfig& config, std::span<std::int32_t> tokens);
 

@@ -37,6 +37,10 @@ class RowIo {
   void part(std::string_view /*first*/, auto& /*value*/) {}
   [[nodiscard]] static bool includes(bool /*condition*/) { return true; }
   [[nodiscard]] static bool lacks(std::string_view /*column*/) { return false; }
+
+ private:
+  friend Self;
+  RowIo() = default;
 };
 
 /// The names of a row's columns.

@@ -20,6 +20,13 @@ AwaitedKinds::AwaitedKinds(const Program& program, const Plan& plan) : program_(
   }
 }
 
+bool AwaitedKinds::crosses(const Collective& collective, Axis axis) const {
+  const auto communicator =
+      std::ranges::find(program_.communicators, collective.communicator, &Communicator::id);
+  return communicator != program_.communicators.end() &&
+         std::ranges::find(communicator->axes, axis) != communicator->axes.end();
+}
+
 Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
   if (is_point_to_point(collective.kind)) return Awaited::sends;
   if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
@@ -31,7 +38,7 @@ Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
   const auto stream = std::ranges::find(program_.streams, op.stream, &Stream::id);
   const bool beside_none = stream != program_.streams.end() && stream->role == StreamRole::compute;
   if (passes && (beside_none || collective.kind == CollectiveKind::all_to_all))
-    return Awaited::expert_rows;
+    return crosses(collective, Axis::cp) ? Awaited::heads : Awaited::expert_rows;
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   return gathers && op.phase != Phase::optimizer && op.phase != Phase::output ? Awaited::weights
                                                                               : Awaited::others;

@@ -20,11 +20,14 @@ class AwaitedKinds {
   ///   gradient_norm  reads what kernels `norm_partial` write
   ///   expert_rows    token exchange of forward and backward: all_to_all, and collectives on the
   ///                  compute stream itself
+  ///   heads          the same over cp, of ranks that share sequences
   ///   weights        all other gathers but the optimizer's
   ///   others         directions of matrices, the loss
   [[nodiscard]] Awaited of(const Op& op, const Collective& collective) const;
 
  private:
+  [[nodiscard]] bool crosses(const Collective& collective, Axis axis) const;
+
   const Program& program_;
   std::set<BufferId> norm_parts_;
 };

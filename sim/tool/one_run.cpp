@@ -196,6 +196,13 @@ std::string why_unfit(const PredictedRun& run) {
   return "the routing sends more rows than there is room for";
 }
 
+/// The error of a prediction, with the file of the plan if it came from one.
+Error in_plan_file(Error error, const CommonOptions& common) {
+  if (common.plan)
+    error.where = error.where.empty() ? *common.plan : *common.plan + ": " + error.where;
+  return error;
+}
+
 }  // namespace
 
 Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
@@ -213,7 +220,9 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   MFSDP_LET(asked, requests.read(options));
   MFSDP_LET(request, with_program(std::move(asked)));
-  MFSDP_LET(prediction, predict(request));
+  auto predicted = predict(request);
+  if (!predicted) return tl::unexpected<Error>(in_plan_file(std::move(predicted).error(), common));
+  Prediction& prediction = *predicted;
   PredictedRun& run = prediction.run;
   sign(run, common, session);
   estimate_training(run, options.prices, options.tokens);

@@ -23,7 +23,7 @@ class Steps {
       : state_(view, figures), statistics_(state_, tables), messages_(messages) {}
 
   /// Buffers that the host fills and reads have the size that the model needs: two int32 a token,
-  /// three where documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four
+  /// three where documents are masked (and one more for each further rank of cp), a block of 64 bytes, eight fp32 numbers, tables, four
   /// numbers of the loss scale. Those that it found are taken from `missing`.
   void check_ports(Names& missing) const {
     std::map<std::string, Int> bytes = state_.model.rope_tables;
@@ -337,11 +337,13 @@ class Steps {
       if (state_.view.mesh.contains(axis)) axes.push_back(axis);
     return axes;
   }
-  /// Rows go to the ranks that have their experts, and back.
+  /// Rows go to the ranks that have their experts, or their heads, and back.
   void exchange_rows(const Op& op, const Operand& from, const Operand& to) {
     const Value sent = state_.values.whole(op, from);
-    const std::string received = Model::received(sent.name);
-    if (axes_of(op) != Axes{"ep"} || received.empty())
+    const bool of_heads = axes_of(op) == Axes{"cp"};
+    const std::string received =
+        of_heads ? Model::regrouped(sent.name) : Model::received(sent.name);
+    if ((!of_heads && axes_of(op) != Axes{"ep"}) || received.empty())
       refuse("{}: sends {} to ranks that do not read it", op.place(), sent.name);
     state_.values.make(op, to, {received, sent.owner, sent.pass});
   }

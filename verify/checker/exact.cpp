@@ -20,7 +20,8 @@ Int Model::scale_exponent() const {
 }
 
 /// Sums of gradients are multiples of one power of two, small enough to be exact in fp32 (docs:
-/// determinism). GEMMs take the rows of one sequence at a time.
+/// determinism). GEMMs take the rows of one sequence at a time, or of one chunk of logits where no
+/// kernel needs whole sequences.
 std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) const {
   if (!exact_) return {};
   static const Names of_rank{"bias_grad",
@@ -53,7 +54,7 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
     made["sum_limit"] = limit(is_expert_parallel ? world_ / expert_ranks_ : world_);
   if (of_ranks) made["sum_limit"] = limit(outer_);
   if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
-    made["piece_rows"] = rows_alone.contains(kernel) ? 1 : std::min(seq_, rows);
+    made["piece_rows"] = rows_alone.contains(kernel) ? 1 : std::min(piece_, rows);
   return made;
 }
 

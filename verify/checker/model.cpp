@@ -91,6 +91,7 @@ Model::Model(const PlanView& view)
   if (expert_ranks_ != (view.expert_grid.contains("ep") ? view.expert_grid.at("ep") : 0))
     refuse("config: expert_parallel is not the number of ranks on axis ep");
   read_adapters();
+  read_context_ranks(view);
   read_tensor_ranks(view);
   check_units(view);
   check_parameters(view);
@@ -411,7 +412,8 @@ void Model::add_output_norms() {
 
 /// Where documents are masked, what attends, rotates or looks positions up goes by those in them.
 std::vector<Flow> Model::in_documents(std::vector<Flow> flows) const {
-  if (token_rows == 3) flows.push_back(reads("positions", "int32", {tokens}, "tokens", 2 * tokens));
+  if (token_rows > 2)
+    flows.push_back(reads("positions", "int32", {attended_}, "tokens", 2 * tokens));
   return flows;
 }
 
@@ -433,11 +435,6 @@ void Model::add_attention() {
   const Int query = heads_ * head_dim_;
   const Int query_key = (heads_ + kv_heads_) * head_dim_;
   const Int all = query_key + kv_heads_ * head_dim_;
-  std::map<std::string, Json> sizes{
-      {"batch", batch_},       {"deterministic", config_.value("deterministic", false) ? 1 : 0},
-      {"head_dim", head_dim_}, {"heads", heads_},
-      {"kv_heads", kv_heads_}, {"seq", seq_}};
-  if (value_dim_ != head_dim_) sizes["value_dim"] = value_dim_;
   if (latent_)
     ;  // add_latent() has what makes qkv
   else if (!input_norms_)
@@ -452,6 +449,12 @@ void Model::add_attention() {
   else
     add_product("attention_out", Place::block, hidden_, heads_ * value_dim_,
                 {"attention", "attention_out", "d_mid", "d_attention"});
+  add_groups_of_heads();
+  std::map<std::string, Json> sizes{
+      {"batch", batch_},       {"deterministic", config_.value("deterministic", false) ? 1 : 0},
+      {"head_dim", head_dim_}, {"heads", heads_},
+      {"kv_heads", kv_heads_}, {"seq", seq_}};
+  if (value_dim_ != head_dim_) sizes["value_dim"] = value_dim_;
   for (const char* name : {"query_scalar", "score_cap"})
     if (const Json& model = config_.at("model"); model.contains(name)) sizes[name] = model.at(name);
   if (window_ == 0) return add_attention_of(sizes, {});
@@ -474,8 +477,8 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
   const Int query = heads_ * head_dim_;
   const Int query_key = (heads_ + kv_heads_) * head_dim_;
   const Int all = query_key + kv_heads_ * value_dim_;
-  const Shape rows{tokens, heads_ * value_dim_};
-  const Shape per_head{tokens, heads_};
+  const Shape rows{attended_, heads_ * value_dim_};
+  const Shape per_head{attended_, heads_};
   // Without RoPE what the projection makes is taken as it is.
   const std::vector<Flow> inputs = qk_norm_               ? heads("query_key", query_key)
                                    : !rotates_ || latent_ ? heads("qkv", all)
@@ -486,7 +489,7 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                .slides = slides,
                .least_scratch = kAttentionScratch};
   const std::string short_of = sinks_ ? " short of sinks" : "";
-  forward.flows.push_back(makes("output", compute_, rows, "attention" + short_of));
+  forward.flows.push_back(makes("output", compute_, rows, as_attended("attention") + short_of));
   forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp" + short_of));
   forward.flows = in_documents(std::move(forward.flows));
   add(std::move(forward));
@@ -496,11 +499,11 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                 .slides = slides,
                 .least_scratch = backward_scratch()};
   for (Flow& flow : std::vector{
-           reads("output", compute_, rows, "attention"),
-           reads("d_output", compute_, rows, "d_attention"),
+           reads("output", compute_, rows, as_attended("attention")),
+           reads("d_output", compute_, rows, as_attended("d_attention")),
            reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
-           makes("d_qkv", compute_, {tokens, all}, rotates_ && !latent_ ? "d_rotated" : "d_qkv"),
-           scratch("d_query_sum", statistic, {tokens, query}),
+           makes("d_qkv", compute_, {attended_, all}, rotates_ && !latent_ ? "d_rotated" : "d_qkv"),
+           scratch("d_query_sum", statistic, {attended_, query}),
            scratch("row_sums", statistic, per_head)})
     backward.flows.push_back(std::move(flow));
   backward.flows = in_documents(std::move(backward.flows));
@@ -514,7 +517,8 @@ Int Model::backward_scratch() const {
   const Int element = size_of(compute_);
   if (element != 2) return bytes;
   if (heads_ != kv_heads_)
-    bytes = plus(bytes, times(2, round_up(times(times(tokens, heads_), head_dim_ * element), 128)));
+    bytes =
+        plus(bytes, times(2, round_up(times(times(attended_, heads_), head_dim_ * element), 128)));
   if (config_.value("deterministic", false))
     bytes = plus(bytes, times(times(batch_ * heads_, round_up(seq_, 64)),
                               times(round_up(seq_, 128), element)));

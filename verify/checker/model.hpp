@@ -76,6 +76,8 @@ class Model {
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
   /// What each rank of ep has of such values of all of them; empty where none is sent.
   [[nodiscard]] static std::string received(const std::string& sent);
+  /// The name on receiving ranks of cp of such values of all of them; empty where none is sent.
+  [[nodiscard]] static std::string regrouped(const std::string& sent);
   /// The sum over ranks of tp of values that are terms of it; empty where a value is none.
   [[nodiscard]] static std::string summed(const std::string& terms);
   std::string statistic;      ///< dtype of statistics
@@ -134,6 +136,10 @@ class Model {
   void take_part_of_rank();
   [[nodiscard]] std::string in_terms(const std::string& parameter, Int dim,
                                      const std::string& value) const;
+  // Context parallelism (context_parallel.cpp).
+  void read_context_ranks(const PlanView& view);
+  [[nodiscard]] std::string as_attended(const std::string& value) const;
+  void add_groups_of_heads();
   // Blocks with experts (experts.cpp).
   void read_experts(const Json& model);
   [[nodiscard]] bool has_experts(Int owner) const;
@@ -214,6 +220,9 @@ class Model {
   bool plain_shared_ = false;  ///< that expert has no weight, and another name
   bool gates_shared_ = false;  ///< the expert that all tokens have is multiplied by a weight
   Json routed_scale_{};
+  Int context_ranks_ = 1;             ///< of cp
+  Int attended_ = 0;                  ///< tokens of whole sequences
+  Int piece_ = 0;                     ///< rows that exact sums take at a time
   Int tensor_ranks_ = 1;              ///< of tp
   std::map<std::string, Int> cut_{};  ///< dim along which they divide parameters of that role
   Int lookup_rows_ = 0;               ///< of the embedding, on a rank

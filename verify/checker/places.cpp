@@ -32,7 +32,7 @@ void check_optimizer(const PlanView& view, const Group& group, const std::string
   }
 }
 
-/// A group is cut inside first, and outside too where the outer strategy cuts anything; weights,
+/// A group is cut inside first, along cp as along dp_shard, and outside too where the outer strategy cuts anything; weights,
 /// gradients and states along those of these axes whose strategy cuts them. Its shards are whole
 /// chunks.
 void check_cuts(const PlanView& view, const Group& group, const Json& json) {
@@ -48,6 +48,7 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
   const auto cut_by = [&](Int inner_least, Int outer_least) {
     Axes axes;
     if (inside >= inner_least) axes.push_back(inner);
+    if (inside >= inner_least && !group.of_experts) axes.emplace_back("cp");
     if (outside >= outer_least) axes.push_back(outer);
     return several(view, axes);
   };

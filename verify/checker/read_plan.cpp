@@ -121,7 +121,7 @@ void read_mesh(PlanView& view) {
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected one or two meshes, and at most 63 streams");
   Names dense{"dp_outer", "dp_shard", "tp"};
-  if (view.classes > 1) dense.insert(kStages);
+  dense.insert(view.classes > 1 ? kStages : "cp");
   read_grid(view, mesh.at("dense"), view.dense, dense);
   read_grid(view, mesh.value("experts", Json::array()), view.expert_grid,
             {"ep", "expt_dp", "expt_dp_outer"});

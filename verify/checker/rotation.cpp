@@ -20,15 +20,17 @@ void Model::add_rotation() {
 void Model::add_rotation_by(const std::string& by, std::optional<bool> other_rope) {
   const Int rotated = heads_ + kv_heads_;
   const Int all = (rotated + kv_heads_) * head_dim_;
-  const Shape heads{tokens, rotated, head_dim_};
+  const Shape heads{attended_, rotated, head_dim_};
   const Flow table = reads("rope_table", "fp32", {seq_, turned_}, by);
-  std::map<std::string, Json> sizes{{"cols", rotated * head_dim_}, {"rows", tokens}};
-  const Flow gradient = in_rows(turns("d_query_key", compute_, heads, "d_rotated", "d_qkv"), all);
+  std::map<std::string, Json> sizes{{"cols", rotated * head_dim_}, {"rows", attended_}};
+  const Flow gradient =
+      in_rows(turns("d_query_key", compute_, heads, "d_rotated", as_attended("d_qkv")), all);
   if (!qk_norm_) {
     add({.kernel = "rope_forward",
          .attributes = sizes,
          .flows = in_documents(
-             {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table}),
+             {in_rows(turns("query_key", compute_, heads, as_attended("qkv"), "rotated"), all),
+              table}),
          .other_rope = other_rope});
     return add({.kernel = "rope_backward",
                 .attributes = sizes,

@@ -38,6 +38,8 @@ std::string job_text(const Job& job, const JobProof& proof) {
   }
   const auto of_other = [](const Proof& of) { return !of.only_structure && !of.of_model; };
   if (std::ranges::any_of(proof.classes, of_other)) text += std::string(kOtherModel);
+  const auto redundant = std::ranges::count(proof.findings, "MF604", &Finding::rule);
+  if (redundant > 0) text += redundant_waits_text(redundant);
   if (std::ranges::any_of(proof.classes, &Proof::only_structure))
     text += "transfers between the classes were not checked\n";
   return text;
@@ -83,7 +85,7 @@ Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const S
        traces::check_configuration(job.programs[0].config, environment_of(options)))
     findings.push_back(std::move(finding));
   if (options.output == FindingsFormat::text) {
-    // The text does not report redundant waits; other formats list each.
+    // The text reports redundant waits in one line; other formats list each.
     std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
     session.out << wrap_text(job_text(job, proof) + "\n", session.style);
   }

@@ -54,8 +54,7 @@ std::string proof_text(const Program& program, const Proof& proof,
                     format_count(proof.expansion.ranks), format_count(proof.expansion.collectives),
                     format_count(proof.expansion.parameter_intervals));
   if (!bounds.redundant_waits.empty())
-    text += fmt::format("{} waits are redundant: the same order follows without them\n",
-                        bounds.redundant_waits.size());
+    text += redundant_waits_text(std::ssize(bounds.redundant_waits));
   return text;
 }
 

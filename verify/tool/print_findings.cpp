@@ -1,11 +1,17 @@
 #include "verify/tool/print_findings.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "core/cli/help.hpp"
 #include "core/cli/wrap.hpp"
 
 namespace mfsdp {
+
+std::string redundant_waits_text(std::int64_t waits) {
+  return fmt::format("{} waits are redundant: the same order follows without them\n", waits);
+}
 
 ExitCode print_findings(std::span<const Finding> findings, FindingsFormat format,
                         const std::string& subject, const Session& session,

@@ -1,6 +1,7 @@
 // Prints the findings of a judgement of mfsdp-verify, and derives the exit code.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,9 @@ inline constexpr std::string_view kOtherModel =
 /// Rest of the line about a plan of which only the structure was checked (Proof::only_structure).
 inline constexpr std::string_view kOnlyStructure =
     "only the structure was checked: nothing was proved\n";
+
+/// One line of the text about the waits that a proof found redundant.
+[[nodiscard]] std::string redundant_waits_text(std::int64_t waits);
 
 /// Returns `negative` if one of the findings is an error, or if a rule was not judged. `subject` is
 /// what was judged; `figures` are its statistics.

@@ -81,9 +81,8 @@ TEST(Flags, WhatIsNotModelledSaysSo) {
             "(docs/reference/limits.md)");
   EXPECT_EQ(error_of({"--pipeline_parallel", "8"}),
             "--pipeline_parallel: pipeline parallelism is not modelled (docs/reference/limits.md)");
-  for (const char* flag :
-       {"--pp", "--cp", "--context-parallel", "--sequence-parallel", "--qlora", "--fp8",
-        "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
+  for (const char* flag : {"--pp", "--ring-attention", "--sequence-parallel", "--qlora", "--fp8",
+                           "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
     EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/reference/limits.md)"))
         << error_of({flag, "2"});
 }
@@ -100,6 +99,9 @@ TEST(Flags, AFlagOfTheSameMeaningGoesBeforeOneOfTheSameSpelling) {
   EXPECT_EQ(error_of({"--expert-parallel", "8"}),
             "--expert-parallel: mfsdp-sim has --ep (ranks that share the experts, such as --ep 8; "
             "docs/guide/experts.md)");
+  EXPECT_EQ(error_of({"--context_parallel_degree", "8"}),
+            "--context_parallel_degree: mfsdp-sim has --cp (ranks that share each sequence, such "
+            "as --cp 4; docs/guide/parallel.md)");
 }
 
 TEST(Flags, WhatResemblesNoFlagHasNoSuggestion) {

@@ -323,9 +323,6 @@ TEST(CheckStructure, RefusesAxesThatHaveNoMeaning) {
       }
     });
   };
-  EXPECT_EQ(renamed(Axis::cp),
-            "config.mesh.dense[0].axis: cp is not planned, predicted or run by any tool so far: "
-            "expected axes of pp, dp_outer, dp_shard and tp");
   EXPECT_EQ(renamed(Axis::tp), "config.mesh: has ranks on tp, but no group is cut along tp");
   EXPECT_EQ(renamed(Axis::pp),
             "classes: expected one for each of the 2 stages on pp of config.mesh, at its index, "

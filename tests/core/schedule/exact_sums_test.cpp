@@ -24,7 +24,10 @@ PlanConfig exact_config() {
 TEST(ExactSums, GridOfTheGlobalBatch) {
   PlanConfig config = exact_config();
   EXPECT_EQ(exact_sums(config).exponent, -13);
-  EXPECT_EQ(exact_sums(config).piece_rows, 16);
+  EXPECT_EQ(exact_sums(config).piece_rows, 8);  // a chunk of logits
+  config.model.qk_norm = true;
+  EXPECT_EQ(exact_sums(config).piece_rows, 16);  // a sequence
+  config.model.qk_norm = false;
   config.mesh = data_parallel_mesh(3, 4);
   config.micro_batch = config.microbatches = 1;
   EXPECT_EQ(exact_sums(config).exponent, -13);  // the same global batch

@@ -44,7 +44,7 @@ void expect_refused(const Program& right, const std::function<void(Program&)>& e
 }
 
 TEST(Labels, DataParallelRanksAreNoOtherAxis) {
-  for (const Axis axis : {Axis::cp, Axis::tp, Axis::pp})
+  for (const Axis axis : {Axis::tp, Axis::pp})
     for (const Axis of : {Axis::dp_outer, Axis::dp_shard})
       for (const Strategy outer : {Strategy::no_shard, Strategy::optim})
         expect_refused(

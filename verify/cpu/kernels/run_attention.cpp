@@ -1,5 +1,6 @@
 #include "verify/cpu/kernels/attention.hpp"
 #include "verify/cpu/kernels/check_positions.hpp"
+#include "verify/cpu/kernels/head_groups.hpp"
 #include "verify/cpu/kernels/run_kind.hpp"
 
 namespace mfsdp::kernels {
@@ -30,6 +31,16 @@ Result<void> run_kind(const KernelRun<K::sink_forward>& run) {
 template <>
 Result<void> run_kind(const KernelRun<K::sink_backward>& run) {
   return run([](const auto& k) { sink_backward(k); });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::split_heads>& run) {
+  return run([](const auto& k) { split_heads(k); });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::join_heads>& run) {
+  return run([](const auto& k) { join_heads(k); });
 }
 
 }  // namespace mfsdp::kernels

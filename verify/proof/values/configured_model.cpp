@@ -159,7 +159,9 @@ void check_axes(const Program& program, bool of_model, FindingList& findings) {
     for (const auto& [axis, ranks] : *grid) {
       if (ranks == 1 || !findings.wants("MF113")) continue;
       const bool of_tokens = axis == Axis::cp;
-      const bool is_followed = axis == Axis::tp ? follows_tp : !of_tokens && axis != Axis::etp;
+      const bool is_followed = axis == Axis::tp ? follows_tp
+                               : of_tokens      ? of_model
+                                                : axis != Axis::etp;
       if (is_followed) continue;
       findings.add(
           {.rule = "MF113",

@@ -18,10 +18,10 @@ namespace mfsdp {
 /// Whether its plans compute that model too: some plan takes tokens or receives.
 [[nodiscard]] bool computes_model(const Program& program, const ProgramIndex& index);
 
-/// Axes on which the proofs cannot follow the model (MF113): each rank has whole sequences there,
-/// and whole weights but for the experts of ep. So ranks on cp would attend to their own tokens
-/// only, and ranks on etp would multiply by a part of a weight as if it were all. So would ranks on
-/// tp where no weight is cut along it, or where values are not followed: `of_model`.
+/// Axes on which the proofs cannot follow the model (MF113): each rank has whole weights there, but
+/// for the experts of ep. So ranks on etp would multiply by a part of a weight as if it were all. So
+/// would ranks on tp where no weight is cut along it, or where values are not followed: `of_model`;
+/// and there ranks on cp might attend to their own tokens only.
 void check_axes(const Program& program, bool of_model, FindingList& findings);
 
 }  // namespace mfsdp

@@ -59,6 +59,7 @@ class SettingsCheck {
         if (differs(name, {.num = configured})) return unlike(name, {.num = configured});
     if (attends && is_not("value_dim", {.num = model.value_dim}))
       return unlike("value_dim", {.num = model.value_dim});
+    if (auto wrong = check_groups()) return wrong;
     if (auto wrong = check_scores(attends)) return wrong;
     if (auto wrong = check_routing()) return wrong;
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
@@ -109,6 +110,24 @@ class SettingsCheck {
     if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
       return std::nullopt;
     return "attribute 'balanced_rows' is not the number of rows of this rank's tokens";
+  }
+
+  /// Groups of heads: one for each rank of cp, of all heads of queries, or of qkv.
+  [[nodiscard]] std::optional<std::string> check_groups() const {
+    if (kernel_.kind != split_heads && kernel_.kind != join_heads) return std::nullopt;
+    const std::int64_t ranks = config_.mesh.size(Axis::cp);
+    const ModelShape& model = config_.model;
+    const bool has_keys = kernel_.find_attribute("key_cols") != nullptr;
+    const auto of_all = [&](std::int64_t heads) {
+      return checked_mul(checked_mul(heads, ranks), model.head_dim);
+    };
+    const std::int64_t heads =
+        has_keys ? checked_add(model.heads, checked_mul(2, model.kv_heads)) : model.heads;
+    for (const auto& [name, configured] :
+         {std::pair{"cols", of_all(heads)}, std::pair{"groups", ranks},
+          std::pair{"key_cols", has_keys ? of_all(model.kv_heads) : 0}})
+      if (is_not(name, {.num = configured})) return unlike(name, {.num = configured});
+    return std::nullopt;
   }
 
   /// Sizes of latent attention, of kernels that have them.

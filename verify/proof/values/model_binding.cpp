@@ -8,6 +8,7 @@
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
+#include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/lora_steps.hpp"
 #include "verify/proof/values/rank_config.hpp"
 
@@ -113,6 +114,7 @@ class Binder {
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
     out_.takes_tokens = takes_tokens(plan_);
+    if (divided().sequences) out_.unrotated = Value::d_qkv_sequences;
     if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
       return std::move(out_);
     out_.applies = true;
@@ -196,7 +198,7 @@ class Binder {
     }
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
     if (step == nullptr)
-      step = find_step(program_.config.model, kernel.kind, variant, role, is_expert_parallel());
+      step = find_step(program_.config.model, kernel.kind, variant, role, divided());
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(
           role ? fmt::format("is not a step of the model for parameter '{}'", to_string(*role))
@@ -204,6 +206,8 @@ class Binder {
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
     if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
+    if (divided().sequences && context_parallel::is_of_sequences(kernel.kind))
+      tokens = checked_mul(program_.config.micro_batch, program_.config.seq_len);
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
@@ -299,7 +303,10 @@ class Binder {
     }
   }
 
-  [[nodiscard]] bool is_expert_parallel() const { return program_.config.is_expert_parallel(); }
+  [[nodiscard]] Divided divided() const {
+    return {.experts = program_.config.is_expert_parallel(),
+            .sequences = program_.config.mesh.size(Axis::cp) > 1};
+  }
 
   /// States that it works on rows that ranks have sent.
   static bool is_of_arrived(const Kernel& kernel) {
@@ -319,6 +326,8 @@ class Binder {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
     if (kernel.kind == KernelKind::cross_entropy_loss)
       return operand_of(kernel, "log_probs") != nullptr ? 1 : 0;
+    if (kernel.kind == KernelKind::split_heads || kernel.kind == KernelKind::join_heads)
+      return kernel.find_attribute("key_cols") == nullptr ? 1 : 0;
     const bool has_weights = operand_of(kernel, "weights") != nullptr;
     if (kernel.kind == KernelKind::permute_rows && is_of_arrived(kernel))
       return variant_of_arrived(has_weights);
@@ -492,8 +501,8 @@ class Binder {
     const auto gaps = lora_.left_alone(*step.parameter);
     if (gaps.empty()) return;
     const std::int64_t size = size_of(operand.dtype);
-    const ModelStep& whole = *find_step(program_.config.model, step.kind, step.variant,
-                                        step.parameter, is_expert_parallel());
+    const ModelStep& whole =
+        *find_step(program_.config.model, step.kind, step.variant, step.parameter, divided());
     LeftAlone alone;
     alone.row = checked_mul(operand.shape.back(), size);
     for (const Flow& flow : whole.flows)

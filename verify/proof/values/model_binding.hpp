@@ -52,6 +52,7 @@ struct BoundStep {
 struct ModelBinding {
   bool applies = false;                  ///< the plan runs the model of its configuration
   bool takes_tokens = false;             ///< and some kernel of it takes tokens
+  Value unrotated = Value::d_qkv;        ///< the value of Part::unrotated
   std::vector<std::uint32_t> step_of{};  ///< by op: position in `steps`, or kNone
   std::vector<BoundStep> steps{};
   std::vector<BoundFlow> flows{};

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "verify/proof/values/attention_steps.hpp"
+#include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/expert_parallel_steps.hpp"
 #include "verify/proof/values/expert_steps.hpp"
 
@@ -243,6 +244,11 @@ constexpr std::array kDealtTables{
     table(expert_parallel::kSteps, [](M model) { return model.experts != 0; }),
 };
 
+/// In place of these kinds' others, where ranks share sequences.
+constexpr std::array kSharedSequenceTables{
+    table(context_parallel::kSteps, [](M model) { return rotates_heads(model) && !model.qk_norm; }),
+};
+
 const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& model,
                          std::size_t place) {
   for (const StepTable& table : tables)
@@ -255,11 +261,15 @@ const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& mo
 }  // namespace steps
 
 const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_t variant,
-                           std::optional<ParameterRole> parameter, bool expert_parallel) {
+                           std::optional<ParameterRole> parameter, const Divided& divided) {
   if (variant < 0 || variant >= static_cast<std::int64_t>(steps::kVariants)) return nullptr;
   const std::size_t place = steps::place_of(kind, static_cast<std::size_t>(variant), parameter);
-  const ModelStep* step =
-      expert_parallel ? steps::find_in(steps::kDealtTables, model, place) : nullptr;
+  // No other step attends: one on a rank's tokens would see a part of each sequence.
+  if (divided.sequences && context_parallel::is_of_sequences(kind))
+    return steps::find_in(steps::kSharedSequenceTables, model, place);
+  const ModelStep* step = nullptr;
+  if (divided.sequences) step = steps::find_in(steps::kSharedSequenceTables, model, place);
+  if (divided.experts) step = steps::find_in(steps::kDealtTables, model, place);
   return step != nullptr ? step : steps::find_in(steps::kTables, model, place);
 }
 

@@ -186,7 +186,17 @@ enum class Value : std::uint8_t {
   d_normed2_first,
   d_attention_base,
   d_product_base,
-  log_probs  ///< of labels
+  log_probs,  ///< of labels
+  // Context parallelism: rows of a rank's tokens by groups of heads; rows of whole sequences with
+  // the heads of one group, for which attention, query_key, d_rotated and log_sum_exp are too.
+  qkv_groups,
+  qkv_sequences,
+  attention_sequences,
+  attention_groups,
+  d_attention_groups,
+  d_attention_sequences,
+  d_qkv_sequences,
+  d_qkv_groups
 };
 
 constexpr auto value_names(Value) {
@@ -241,7 +251,10 @@ constexpr auto value_names(Value) {
       "attention_out without adapters", "gate_up without adapters", "mlp_out without adapters",
       "d_normed1 without adapters", "d_normed1 with one adapter's", "d_normed1 with two adapters'",
       "d_normed2 without adapters", "d_normed2 with one adapter's", "d_attention without adapters",
-      "d_product without adapters", "log-probabilities of labels");
+      "d_product without adapters", "log-probabilities of labels", "qkv by groups of heads",
+      "qkv of whole sequences", "attention of whole sequences", "attention by groups of heads",
+      "d_attention by groups of heads", "d_attention of whole sequences",
+      "d_qkv of whole sequences", "d_qkv by groups of heads");
 }
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
@@ -261,9 +274,9 @@ enum class Part : std::uint8_t {
   value,        ///< columns after query and key
   second_half,  ///< as long as the operand itself
   keys_half,    ///< after rows as wide as all query heads, where its own are as wide as key heads
-  unrotated,    ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
-  adapter,      ///< at its layer's first column
-  adapted       ///< made: what adapters add to in their columns, and the whole sum in all others
+  unrotated,  ///< made: d_rotated, but d_qkv (with cp that of whole sequences) in the value's columns, which are not rotated
+  adapter,    ///< at its layer's first column
+  adapted     ///< made: what adapters add to in their columns, and the whole sum in all others
 };
 
 struct Flow {
@@ -281,7 +294,8 @@ struct ModelStep {
   /// permute_rows: 0 with weights, 1 recomputed, 2 gradients; rows that were received or are sent
   /// back: 3 with weights, 4 with gradients of weights, 5 sent back, 6 recomputed, 7 gradients.
   /// combine_rows: 1 with gradients of weights. Weighted activation: 1 of the shared expert. Biases
-  /// of experts: 1 times the weights of rows. Loss: 1 with log-probabilities.
+  /// of experts: 1 times the weights of rows. Loss: 1 with log-probabilities. Groups of heads: 1
+  /// without columns of keys and values.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out
@@ -298,11 +312,16 @@ struct ModelStep {
   return {.kind = kind, .variant = variant, .parameter = parameter, .flows = {flows...}};
 }
 
+/// What ranks divide, beside data: the experts of a block, the tokens of a sequence.
+struct Divided {
+  bool experts = false;
+  bool sequences = false;
+};
+
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
-/// `expert_parallel`: experts are divided over the ranks of ep.
 [[nodiscard]] const ModelStep* find_step(const ModelShape& model, KernelKind kind,
                                          std::int64_t variant,
                                          std::optional<ParameterRole> parameter,
-                                         bool expert_parallel = false);
+                                         const Divided& divided = {});
 
 }  // namespace mfsdp

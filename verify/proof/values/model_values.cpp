@@ -6,6 +6,7 @@
 
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/order/overlap.hpp"
+#include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/expert_parallel_steps.hpp"
 
 namespace mfsdp {
@@ -93,7 +94,7 @@ void ModelValues::write(std::uint32_t instance) {
           memory_.cells[c].key = key_of(alone.value, base_);
     }
     if (flow.unrotated == 0) continue;
-    const ValueKey rest = key_of({.value = Value::d_qkv}, base_);
+    const ValueKey rest = key_of({.value = binding_.unrotated}, base_);
     for (std::uint32_t c = use.first; c < use.last; ++c)
       if (cells_.begin[c] - cells_.begin[use.first] >= flow.unrotated) memory_.cells[c].key = rest;
   }
@@ -271,8 +272,8 @@ void ModelValues::check_outside(const CellUse& use) {
                                 to_string(wanted)));
 }
 
-/// Collectives move only one kind of model value, rows of experts: `base_` is then the received
-/// value. Weights, gradients and sums are followed elsewhere.
+/// Collectives move two kinds of model values, rows of experts and rows of heads: `base_` is then
+/// the received value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
   base_ = {};
   const CellUse* input = use_of(&collective.input);
@@ -288,17 +289,22 @@ void ModelValues::exchange(const Collective& collective) {
   if (with_several_ranks(communicator.axes, unrolled_.program->config.mesh) ==
       std::vector{kLayoutAxis})
     return move_layout(collective, first);
-  const auto received = expert_parallel::received_of(first.value);
   const ValueKey key = whole(*input);
   const std::vector<Axis> axes =
       with_several_ranks(communicator.axes, unrolled_.program->config.mesh);
-  const bool of_experts =
-      collective.kind == CollectiveKind::all_to_all && received && axes == std::vector{Axis::ep};
-  if (!of_experts)
+  const bool shares_sequences = unrolled_.program->config.mesh.size(Axis::cp) > 1;
+  const auto received = shares_sequences ? context_parallel::received_of(first.value)
+                                         : expert_parallel::received_of(first.value);
+  const Axis along = shares_sequences ? Axis::cp : Axis::ep;
+  if (collective.kind != CollectiveKind::all_to_all || !received || axes != std::vector{along})
     return report_mismatch(
-        fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
-                    "the ranks of its experts read",
-                    in_words(first), to_string(collective.kind)));
+        shares_sequences
+            ? fmt::format("moves {} by a {}; expected an all_to_all over cp of a value that is "
+                          "whole by rows or by heads",
+                          in_words(first), to_string(collective.kind))
+            : fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
+                          "the ranks of its experts read",
+                          in_words(first), to_string(collective.kind)));
   if (key.value == Value::unknown)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};

@@ -1,0 +1,78 @@
+#include "core/plan/context_parallel.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/support/configurations.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Two ranks that read other sequences, of which two share each.
+PlanConfig shared_config() {
+  PlanConfig config = test::small_config(2);
+  config.model.kv_heads = 2;
+  config.mesh.resize(Axis::cp, 2);
+  return config;
+}
+
+std::string refusal_of(const PlanConfig& config) {
+  const auto outcome = validate(config);
+  return outcome ? "" : outcome.error().message();
+}
+
+std::string refusal_after(void (*edit)(PlanConfig&)) {
+  PlanConfig config = shared_config();
+  edit(config);
+  return refusal_of(config);
+}
+
+TEST(ContextParallel, CountsTheTokensOfEachSequenceOnce) {
+  PlanConfig config = shared_config();
+  EXPECT_EQ(refusal_of(config), "");
+  EXPECT_EQ(config.tokens_per_microbatch(), 8);
+  EXPECT_EQ(config.global_batch(), 2);
+  EXPECT_EQ(config.global_tokens(), 32);
+  EXPECT_EQ(config.token_rows(), 2);
+  config.document_mask = true;
+  EXPECT_EQ(config.token_rows() * config.tokens_per_microbatch(), 8 + 8 + 16);
+  for (const std::int64_t rank : {0, 1, 2, 3}) {
+    EXPECT_EQ(data_index(config.mesh, rank), rank / 2);
+    EXPECT_EQ(sequence_part(config.mesh, rank), rank % 2);
+  }
+}
+
+TEST(ContextParallel, NamesTheRuleAndItsNumbers) {
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.model.heads = 3, c.model.kv_heads = 3; }),
+            "--cp: expected a number of ranks that divides the 3 attention heads, got 2");
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.model.kv_heads = 1; }),
+            "--cp: expected a number of ranks that divides the 1 key-value heads, got 2");
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.seq_len = 15; }),
+            "--cp: expected a number of ranks that divides the 15 tokens of a sequence "
+            "(--seq-len), got 2");
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.micro_batch = 2; }),
+            "--micro-batch: expected 1 with --cp, got 2");
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.exact_sums = true, c.logits_chunk = 16; }),
+            "--logits-chunk: expected a divisor of the 8 tokens of a sequence that a rank has with "
+            "--cp and --exact-sums, got 16");
+}
+
+TEST(ContextParallel, RefusesByName) {
+  const auto refused = [](const char* what) {
+    return std::string("--cp: cannot be combined with ") + what + " so far";
+  };
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.model.qk_norm = true; }),
+            refused("norms of queries and keys"));
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.optimizer = Optimizer::muon; }),
+            refused("--optimizer muon"));
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.reduce = Transport::symmetric; }),
+            refused("--reduce symmetric"));
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.mesh.resize(Axis::tp, 2); }),
+            refused("ranks on tp"));
+  EXPECT_EQ(refusal_after([](PlanConfig& c) { test::add_experts(c.model, 4, 2); }),
+            refused("experts"));
+}
+
+}  // namespace
+}  // namespace mfsdp

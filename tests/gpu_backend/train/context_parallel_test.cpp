@@ -1,0 +1,93 @@
+// Ranks that share sequences come to the weights of one rank, bit for bit with --exact-sums.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/gpu_backend/train/equality_runs.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::describe;
+using test::expect_one;
+using test::fault_of;
+using test::merge;
+using test::Row;
+using test::row_of;
+using test::Skewed;
+
+/// A way to train on eight sequences a step.
+struct Shared {
+  std::int64_t outer = 1;
+  std::int64_t shard = 1;
+  std::int64_t cp = 1;
+  Strategy strategy = Strategy::optim_grads_params;
+  Strategy outer_strategy = Strategy::no_shard;
+  Recompute recompute = Recompute::selective;
+};
+
+PlanConfig config_of(const Shared& shared, PlanConfig config) {
+  config.mesh = data_parallel_mesh(shared.outer, shared.shard);
+  config.mesh.resize(Axis::cp, shared.cp);
+  config.strategy = shared.strategy;
+  config.outer_strategy = shared.outer_strategy;
+  config.recompute.kind = shared.recompute;
+  config.microbatches = 8 / (shared.outer * shared.shard);
+  config.exact_sums = true;
+  return config;
+}
+
+const std::vector<Shared>& ways() {
+  using enum Strategy;
+  static const std::vector<Shared> all{
+      {.strategy = no_shard},
+      {.shard = 2, .strategy = optim},
+      {.cp = 2, .recompute = Recompute::none},
+      {.cp = 4, .recompute = Recompute::full},
+      {.shard = 2, .cp = 2},
+      {.shard = 2, .cp = 2, .strategy = optim_grads},
+      {.shard = 2, .cp = 4, .strategy = optim, .recompute = Recompute::none},
+      {.cp = 2, .strategy = no_shard},
+      {.outer = 2, .cp = 4},
+      {.outer = 2, .shard = 2, .cp = 2, .outer_strategy = optim}};
+  return all;
+}
+
+void expect_one_result(const PlanConfig& shape, bool documents = false) {
+  const Skewed data(shape.model.vocab, 64, documents);
+  Row all{.name = "all"};
+  for (const Shared& way : ways()) {
+    const PlanConfig config = config_of(way, shape);
+    test::Told told = test::train(config, 2, data);
+    ASSERT_EQ(fault_of(told), "") << describe(config);
+    EXPECT_TRUE(told.allocated_as_planned) << describe(config);
+    merge(all, row_of("", config, std::move(told), 0));
+  }
+  expect_one(all);
+  EXPECT_EQ(all.combinations, std::ssize(ways()));
+}
+
+PlanConfig four_heads() {
+  PlanConfig config = test::nano(1);
+  config.model.kv_heads = 4;
+  config.logits_chunk = 4;
+  return config;
+}
+
+TEST(ContextParallelRuns, GiveTheBitsOfOneRank) { expect_one_result(four_heads()); }
+
+/// Two query heads for each key head, biases, an untied head, and a sliding window that reaches
+/// into the parts of other ranks.
+TEST(ContextParallelRuns, GiveThemWithWindowsAndDocuments) {
+  PlanConfig config = four_heads();
+  config.model.heads = 8;
+  config.model.qkv_bias = true;
+  config.model.tied_embeddings = false;
+  config.model.sliding_window = 6;
+  config.model.sliding_layers = {0, 2};
+  config.document_mask = true;
+  expect_one_result(config, true);
+}
+
+}  // namespace
+}  // namespace mfsdp

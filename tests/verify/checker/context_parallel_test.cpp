@@ -1,0 +1,173 @@
+// Plans of ranks that share sequences: proof and checker accept those of the planner, and refuse
+// them where attention would not see what it must.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/plan/check.hpp"
+#include "core/schedule/build.hpp"
+#include "tests/support/checked.hpp"
+#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
+#include "tests/support/rename_axis.hpp"
+#include "verify/proof/prove.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+
+PlanConfig shared_sequences(std::int64_t outer = 1, std::int64_t shard = 2, std::int64_t cp = 2) {
+  PlanConfig config = test::small_config(1);
+  config.model.heads = 8;
+  config.model.kv_heads = 4;
+  config.mesh = data_parallel_mesh(outer, shard);
+  config.mesh.resize(Axis::cp, cp);
+  return config;
+}
+
+Program program_of(const PlanConfig& config) { return build_program(config, {}).value(); }
+
+std::vector<std::string> errors_of_shared(const Program& program) {
+  if (const auto valid = check_structure(program); !valid) return {valid.error().message()};
+  std::vector<std::string> errors;
+  const Proof proof = prove(program).value();
+  for (const Finding& finding : proof.findings)
+    if (is_error(finding.rule)) errors.push_back(finding.rule + ": " + finding.message);
+  return errors;
+}
+
+void expect_accepted(const PlanConfig& config) {
+  const Program program = program_of(config);
+  EXPECT_THAT(errors_of_shared(program), testing::IsEmpty());
+  EXPECT_EQ(test::checker_refusal(program), "");
+}
+
+TEST(ContextParallelProof, AcceptsThePlannersPlans) {
+  for (const Strategy strategy :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params}) {
+    PlanConfig config = shared_sequences();
+    config.strategy = strategy;
+    config.microbatches = 2;
+    expect_accepted(config);
+  }
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    PlanConfig config = shared_sequences(1, 1, 4);
+    config.recompute.kind = recompute;
+    config.document_mask = recompute == Recompute::full;
+    config.exact_sums = recompute == Recompute::none;
+    config.logits_chunk = 4;
+    expect_accepted(config);
+  }
+  PlanConfig config = shared_sequences(2);
+  expect_accepted(config);
+  config.outer_strategy = Strategy::optim;
+  config.reduce_dtype = DType::bf16;
+  expect_accepted(config);
+}
+
+/// Any configuration with what cannot be combined with cp taken back.
+PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
+  config.mesh.resize(Axis::dp_shard, std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 3));
+  config.mesh.resize(Axis::cp, ranks);
+  config.model.qk_norm = false;
+  config.model.heads *= ranks;
+  config.model.kv_heads *= ranks;
+  config.seq_len = 2 * ranks;
+  config.micro_batch = 1;
+  config.gather = config.reduce = Transport::nccl;
+  if (orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
+  return config;
+}
+
+RC_GTEST_PROP(ContextParallelProof, AcceptsRandomConfigurations, ()) {
+  PlanConfig config = *test::any_config();
+  RC_PRE(config.model.family == Family::llama && config.model.experts == 0 && !config.has_lora());
+  config = with_shared_sequences(config, *rc::gen::element<std::int64_t>(2, 3, 4));
+  RC_ASSERT(validate(config));
+  const Program program = program_of(config);
+  RC_ASSERT(errors_of_shared(program).empty());
+  RC_ASSERT(test::checker_refusal(program).empty());
+}
+
+std::vector<Op>& ops_of_step(Program& program) { return program.plans[0].segments[0].ops; }
+
+/// The first error of the proof. The checker must refuse the plan too.
+std::string first_error(const std::function<void(Program&)>& edit) {
+  Program program = program_of(shared_sequences());
+  edit(program);
+  EXPECT_NE(test::checker_refusal(program), "");
+  const auto errors = errors_of_shared(program);
+  return errors.empty() ? std::string() : errors.front();
+}
+
+std::vector<std::string> names_of_exchanges() {
+  std::vector<std::string> names;
+  Program program = program_of(shared_sequences());
+  for (const Op& op : ops_of_step(program))
+    if (op.name.ends_with(".exchange")) names.push_back(op.name);
+  return names;
+}
+
+TEST(ContextParallelProof, RowsAndHeadsAreExchangedOverTheRanksThatShareThem) {
+  EXPECT_EQ(names_of_exchanges().size(), 2U * 4);  // each way, in both blocks
+  for (const std::string& name : names_of_exchanges()) {
+    EXPECT_THAT(first_error([&](Program& program) {
+                  std::erase_if(ops_of_step(program),
+                                [&](const Op& op) { return op.name == name; });
+                }),
+                HasSubstr("MF113"))
+        << name;
+    EXPECT_THAT(first_error([&](Program& program) {
+                  const auto over_shards = std::ranges::find(
+                      program.communicators, "activations.cp", &Communicator::purpose);
+                  Communicator other = *over_shards;
+                  other.id = CommunicatorId(program.communicators.size());
+                  other.axes = {Axis::dp_shard};
+                  other.purpose = "other";
+                  const auto at = std::ranges::find(ops_of_step(program), name, &Op::name);
+                  std::get<Collective>(at->body).communicator = other.id;
+                  program.communicators.push_back(other);
+                }),
+                HasSubstr("expected an all_to_all over cp"))
+        << name;
+  }
+}
+
+/// Ranks that differ in data alone are none that share sequences: attention would see parts.
+TEST(ContextParallelProof, AttentionOfPartsOfSequencesIsFound) {
+  PlanConfig config = shared_sequences(2, 2, 1);
+  for (const Axis axis : {Axis::dp_outer, Axis::dp_shard}) {
+    Program program = program_of(config);
+    test::rename_axis(program, axis, Axis::cp);
+    std::ranges::sort(program.config.mesh.dense, {}, &MeshAxis::axis);
+    EXPECT_FALSE(errors_of_shared(program).empty());
+    EXPECT_NE(test::checker_refusal(program), "");
+  }
+}
+
+TEST(ContextParallelProof, GroupsAreThoseOfTheRanks) {
+  for (const std::string name : {"layers.0.qkv.split", "layers.1.attention.join"})
+    for (const std::string attribute : {"cols", "groups", "rows"})
+      EXPECT_NE(first_error([&](Program& program) {
+                  const auto at = std::ranges::find(ops_of_step(program), name, &Op::name);
+                  auto& attributes = std::get<Kernel>(at->body).attributes;
+                  std::ranges::find(attributes, attribute, &Attribute::name)->value.num *= 2;
+                }),
+                "")
+          << name << ' ' << attribute;
+}
+
+TEST(ContextParallelProof, GradientsAreSummedOverAllTokens) {
+  for (const std::size_t g : {0U, 1U})
+    EXPECT_NE(first_error([&](Program& program) { program.groups[g].reduce = {Axis::dp_shard}; }),
+              "");
+}
+
+}  // namespace
+}  // namespace mfsdp
