@@ -30,7 +30,7 @@ using FieldMember = std::variant<
     std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*, RecomputePolicy PlanConfig::*,
     Strategy PlanConfig::*, std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
     AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-    StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*, Transport PlanConfig::*>;
+    BaseDType PlanConfig::*, StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*, Transport PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -363,6 +363,13 @@ inline constexpr std::array kConfigFields{
                 .flag_value = "S",
                 .help = "with --ep: strategy of experts",
                 .in_brackets = "default: as --strategy",
+                .takes_list = true},
+    ConfigField{.name = "base_dtype",
+                .member = &PlanConfig::base_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--base-dtype",
+                .flag_value = "D",
+                .help = "with --lora-rank: the frozen layers in compute or nf4 (QLoRA, predicted only)",
                 .takes_list = true},
 };
 
