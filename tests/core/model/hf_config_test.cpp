@@ -307,9 +307,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "rope_scaling.low_freq_factor: expected a number, got nothing"},
         BadField{"rope_scaling",
                  R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
-                     "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
-                 "rope_scaling.high_freq_factor: expected a number above low_freq_factor (4), "
-                 "got 4"},
+                     "high_freq_factor": 3, "original_max_position_embeddings": 8192})",
+                 "rope_scaling.high_freq_factor: expected a number of at least low_freq_factor "
+                 "(4), got 3"},
         BadField{"rope_scaling",
                  R"({"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1,
                      "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
