@@ -9,11 +9,11 @@
 #include <tuple>
 
 #include "core/model/lora.hpp"
-#include "core/plan/nf4.hpp"
 #include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/nf4.hpp"
 #include "core/plan/transport.hpp"
 
 namespace mfsdp {

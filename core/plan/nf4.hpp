@@ -6,10 +6,10 @@
 //   256 such scales   one fp32 scale of theirs: they are quantised again, less their mean
 //   a parameter       one fp32, the mean of its scales
 //
-// That is 4.127 bits an element: 8452 bytes for 64 * 256 elements. Which elements these are follows
-// from the group's flat layout, whose shards are multiples of them, so that scales are sharded with
-// what they scale and nothing is computed anew where weights are gathered. bitsandbytes under FSDP
-// keeps the scales of all weights on each rank instead.
+// That is 4.127 bits an element: 8452 bytes for 64 * 256 elements. The group's flat layout decides
+// where these begin. Its shards are multiples of them, so that scales are sharded with their
+// elements and every gather moves both. bitsandbytes under FSDP keeps the scales of all weights on
+// each rank instead.
 //
 // Linear layers of blocks are quantised, as `load_in_4bit` of transformers does: not the embedding,
 // not the head, no norms, no biases. Before its GEMMs a unit's weights are gathered in 4 bits and
@@ -24,12 +24,12 @@
 
 namespace mfsdp {
 
-inline constexpr std::int64_t kNf4Block = 64;         ///< elements that share a scale
-inline constexpr std::int64_t kNf4ScaleBlock = 256;   ///< scales that share one
+inline constexpr std::int64_t kNf4Block = 64;        ///< elements that share a scale
+inline constexpr std::int64_t kNf4ScaleBlock = 256;  ///< scales that share one
 inline constexpr std::int64_t kNf4Elements = kNf4Block * kNf4ScaleBlock;
 inline constexpr std::int64_t kNf4Bytes = kNf4Elements / 2 + kNf4ScaleBlock + 4;
 
-/// Bytes of that many elements, a multiple of kNf4Elements.
+/// Bytes of n elements, a multiple of kNf4Elements.
 [[nodiscard]] inline std::int64_t nf4_bytes(std::int64_t elements) {
   return checked_mul(elements / kNf4Elements, kNf4Bytes);
 }

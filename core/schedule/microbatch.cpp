@@ -258,8 +258,8 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   carry_.not_waited_for.insert(unit);
 }
 
-void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& unit,
-                                      BufferId buffer, std::optional<BufferId> stored) {
+void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& unit, BufferId buffer,
+                                      std::optional<BufferId> stored) {
   std::vector<const GroupState*> groups;
   for (const std::size_t g : unit.groups)
     if (const auto& way = state_.groups[g].route.gather; way && way->on == &on)
@@ -304,15 +304,15 @@ std::optional<BufferId> MicrobatchSchedule::stored_buffer(std::size_t unit, Buff
   for (const std::size_t g : state_.units[unit].groups) {
     const GroupState& state = state_.groups[g];
     if (!state.group->quantised || !state.route.gather) continue;
-    return e_.buffer(e_.at(buffer).name + ".stored",
-                     {.category = Category::unsharded_weight,
-                      .dtype = DType::uint8,
-                      .elements = nf4_bytes(state.group->elements),
-                      .pool = PoolRole::unsharded_weights,
-                      .unit = state_.units[unit].id,
-                      .holds = Contents{.kind = ContentKind::parameter,
-                                        .groups = {{.group = state.group->id}}},
-                      .slot_class = "stored"});
+    return e_.buffer(
+        e_.at(buffer).name + ".stored",
+        {.category = Category::unsharded_weight,
+         .dtype = DType::uint8,
+         .elements = nf4_bytes(state.group->elements),
+         .pool = PoolRole::unsharded_weights,
+         .unit = state_.units[unit].id,
+         .holds = Contents{.kind = ContentKind::parameter, .groups = {{.group = state.group->id}}},
+         .slot_class = "stored"});
   }
   return std::nullopt;
 }
@@ -323,21 +323,20 @@ void MicrobatchSchedule::dequantise(const UnitState& unit, BufferId buffer,
     const GroupState& state = state_.groups[g];
     const Group& group = *state.group;
     if (!group.quantised) continue;
-    Kernel kernel{
-        .kind = KernelKind::dequantise,
-        .operands = {operand("input", Access::read,
-                             {.buffer = stored.value_or(state.model_weight),
-                              .dtype = DType::uint8,
-                              .shape = {nf4_bytes(group.elements)}}),
-                     operand("mean", Access::read,
-                             {.buffer = *state.scale_means,
-                              .dtype = DType::fp32,
-                              .shape = {std::ssize(group.parameters)}}),
-                     operand("output", Access::write,
-                             {.buffer = buffer,
-                              .offset = state.full_offset,
-                              .dtype = config_.param_dtype,
-                              .shape = {group.elements}})}};
+    Kernel kernel{.kind = KernelKind::dequantise,
+                  .operands = {operand("input", Access::read,
+                                       {.buffer = stored.value_or(state.model_weight),
+                                        .dtype = DType::uint8,
+                                        .shape = {nf4_bytes(group.elements)}}),
+                               operand("mean", Access::read,
+                                       {.buffer = *state.scale_means,
+                                        .dtype = DType::fp32,
+                                        .shape = {std::ssize(group.parameters)}}),
+                               operand("output", Access::write,
+                                       {.buffer = buffer,
+                                        .offset = state.full_offset,
+                                        .dtype = config_.param_dtype,
+                                        .shape = {group.elements}})}};
     e_.emit(StreamRole::all_gather, phase_, unit.id, unit.name + ".dequantise", std::move(kernel),
             group.id);
   }

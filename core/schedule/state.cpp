@@ -89,18 +89,17 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
                                               .unit = unit.id,
                                               .holds = std::move(holds)});
   };
-  state.model_weight =
-      make("model_weight", Category::model_weight,
-           group.quantised ? DType::uint8 : config_.param_dtype,
-           group.quantised ? nf4_bytes(resident.model_weight) : resident.model_weight,
-           PoolRole::model_weights, {.kind = ContentKind::parameter, .placement = group.weight});
+  state.model_weight = make(
+      "model_weight", Category::model_weight, group.quantised ? DType::uint8 : config_.param_dtype,
+      group.quantised ? nf4_bytes(resident.model_weight) : resident.model_weight,
+      PoolRole::model_weights, {.kind = ContentKind::parameter, .placement = group.weight});
   if (group.quantised)
-    state.scale_means = emitter.persistent(
-        prefix + "scale_means", {.category = Category::model_weight,
-                                 .dtype = DType::fp32,
-                                 .elements = std::ssize(group.parameters),
-                                 .pool = PoolRole::model_weights,
-                                 .unit = unit.id});
+    state.scale_means =
+        emitter.persistent(prefix + "scale_means", {.category = Category::model_weight,
+                                                    .dtype = DType::fp32,
+                                                    .elements = std::ssize(group.parameters),
+                                                    .pool = PoolRole::model_weights,
+                                                    .unit = unit.id});
   if (resident.main_weight > 0)
     state.main_weight =
         make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,

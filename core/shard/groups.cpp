@@ -23,8 +23,7 @@ class LayoutCache {
     for (const LayoutItem& item : items) key.insert(key.end(), {item.elements, item.row});
     auto found = layouts_.find(key);
     if (found == layouts_.end())
-      found =
-          layouts_.emplace(std::move(key), make_flat_layout(rule_, items, ranks_, block)).first;
+      found = layouts_.emplace(std::move(key), make_flat_layout(rule_, items, ranks_, block)).first;
     return found->second;
   }
 
@@ -96,7 +95,8 @@ std::vector<GroupKind> kinds_of(const PlanConfig& config) {
     if (config.is_expert_parallel())
       kinds.push_back({.optimizer = optimizer, .expert_parallel = true});
   }
-  if (config.base_dtype != BaseDType::compute) kinds.push_back({.optimizer = std::nullopt, .expert_parallel = false, .quantised = true});
+  if (config.base_dtype != BaseDType::compute)
+    kinds.push_back({.optimizer = std::nullopt, .expert_parallel = false, .quantised = true});
   return kinds;
 }
 
@@ -148,7 +148,8 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
                                     .rate = config.rate_of(parameter.name)});
       }
       if (items.empty()) continue;
-      const FlatLayout& layout = (kind.expert_parallel ? expert_layouts : dense_layouts).get(items, kind.quantised);
+      const FlatLayout& layout =
+          (kind.expert_parallel ? expert_layouts : dense_layouts).get(items, kind.quantised);
       group.chunk = layout.chunk;
       group.elements = layout.elements;
       for (std::size_t i = 0; i < items.size(); ++i) group.parameters[i].offset = layout.offsets[i];

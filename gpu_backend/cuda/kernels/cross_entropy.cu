@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads)
   const int packs = static_cast<int>(ceil_div(k.vocab, std::int64_t{N}));
   const int in_last = kRagged ? static_cast<int>(k.vocab % N) : N;
   const auto is_cut = [&](int at) { return kRagged && at == packs - 1; };
-  const auto store_part = [&](T* own, const float (&values)[N]) {
+  const auto store_part = [&](T* own, const float(&values)[N]) {
     if constexpr (kRagged && !std::is_const_v<T>) {
 #pragma unroll
       for (int i = 0; i < N; ++i)

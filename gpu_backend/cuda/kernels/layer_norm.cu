@@ -278,8 +278,7 @@ Result<void> launch_backward(const LayerNormBackward<T>& k, int most_threads, cu
     const int groups = most_threads / block.threads;
     if (vectors() == 1 && groups > 1) {
       const auto parts = static_cast<std::size_t>(2 * (groups - 1) * k.cols) * sizeof(float);
-      backward_in_registers<T, N, 1, true>
-          <<<grid, dim3(block.threads, groups), parts, stream>>>(k);
+      backward_in_registers<T, N, 1, true><<<grid, dim3(block.threads, groups), parts, stream>>>(k);
     } else {
       backward_in_registers<T, N, vectors(), false><<<grid, block.threads, 0, stream>>>(k);
     }

@@ -188,26 +188,26 @@ void norms(Table& table) {
   constexpr std::int64_t kSmall = 768;  // of GPT-2
   constexpr std::int64_t kSmallTokens = 2 * kTokens;
   const std::int64_t small_rows = kSmallTokens * kSmall;
-  table.row("layer_norm_backward, narrow", "16384 x 768, adds, output again",
-            5 * small_rows * 2 + 2 * kPartialRows * kSmall * 4, [&] {
-              auto* const d_normed = a.take<Bf16>(small_rows);
-              return layer_norm_backward(
-                  kernels::LayerNormBackward<Bf16>{
-                      .rows = kSmallTokens,
-                      .cols = kSmall,
-                      .partial_rows = kPartialRows,
-                      .d_normed = d_normed,
-                      .input = a.take<Bf16>(small_rows),
-                      .mean = a.take<float>(kSmallTokens),
-                      .rstd = a.take<float>(kSmallTokens),
-                      .weight = weight.data(),
-                      .bias = weight.data(),
-                      .adds = true,
-                      .d_residual = a.take<Bf16>(small_rows),
-                      .normed = d_normed,
-                      .partials = a.take<float>(2 * kPartialRows * kSmall)},
-                  nullptr);
-            });
+  table.row(
+      "layer_norm_backward, narrow", "16384 x 768, adds, output again",
+      5 * small_rows * 2 + 2 * kPartialRows * kSmall * 4, [&] {
+        auto* const d_normed = a.take<Bf16>(small_rows);
+        return layer_norm_backward(
+            kernels::LayerNormBackward<Bf16>{.rows = kSmallTokens,
+                                             .cols = kSmall,
+                                             .partial_rows = kPartialRows,
+                                             .d_normed = d_normed,
+                                             .input = a.take<Bf16>(small_rows),
+                                             .mean = a.take<float>(kSmallTokens),
+                                             .rstd = a.take<float>(kSmallTokens),
+                                             .weight = weight.data(),
+                                             .bias = weight.data(),
+                                             .adds = true,
+                                             .d_residual = a.take<Bf16>(small_rows),
+                                             .normed = d_normed,
+                                             .partials = a.take<float>(2 * kPartialRows * kSmall)},
+            nullptr);
+      });
   table.row("bias_grad, narrow", "16384 x 768", small_rows * 2, [&] {
     return column_sums(
         kernels::ColumnSums<Bf16, float>{.rows = kSmallTokens,
@@ -523,17 +523,18 @@ void tokens(Table& table, const DeviceArray<GridScratch>& workspace) {
             [&] { return cross(a.take<Bf16>(logits)); });
   constexpr std::int64_t kOddVocab = 50257;  // of GPT-2, in rows that end later
   constexpr std::int64_t kOddRow = 50264;
-  table.row("cross_entropy, odd", "2048 x 50257, read and written", 2 * kChunk * kOddVocab * 2, [&] {
-    return cross_entropy(kernels::CrossEntropy<Bf16>{.labels = all.first(kChunk),
-                                                     .vocab = kOddVocab,
-                                                     .ignored = -100,
-                                                     .logits = a.take<Bf16>(kChunk * kOddRow),
-                                                     .row = kOddRow,
-                                                     .sums = sums.data(),
-                                                     .adds = true,
-                                                     .workspace = workspace.as_bytes()},
-                         nullptr);
-  });
+  table.row(
+      "cross_entropy, odd", "2048 x 50257, read and written", 2 * kChunk * kOddVocab * 2, [&] {
+        return cross_entropy(kernels::CrossEntropy<Bf16>{.labels = all.first(kChunk),
+                                                         .vocab = kOddVocab,
+                                                         .ignored = -100,
+                                                         .logits = a.take<Bf16>(kChunk * kOddRow),
+                                                         .row = kOddRow,
+                                                         .sums = sums.data(),
+                                                         .adds = true,
+                                                         .workspace = workspace.as_bytes()},
+                             nullptr);
+      });
   constexpr std::int64_t kGemmaVocab = 256000;
   const std::int64_t gemma_logits = kChunk * kGemmaVocab;
   table.row("cross_entropy, softcap", "2048 x 256000, read and written", 2 * gemma_logits * 2, [&] {

@@ -1,6 +1,6 @@
 // Newton and Schulz on each matrix of a block of Llama-3-8B and of OLMo-2-1B, as a Markdown table:
-// time, FLOP/s of the Gram form, the FLOPs of the plain form divided by the same time, and the same
-// kernels as one CUDA graph, between which the GPU waits less.
+// time, FLOP/s of the Gram form, and the FLOPs of the plain form divided by the same time. Then the
+// same kernels as one CUDA graph, between which the GPU waits less.
 //
 //   orthogonal_bench
 //
@@ -34,7 +34,7 @@ const std::array kBlocks{Block{{"q_proj, o_proj", 4096, 4096, 2},
                                {"down_proj", 2048, 8192, 1}}};
 constexpr int kRuns = 7;
 
-/// Of one call.
+/// What one call takes.
 struct Times {
   double milliseconds = 0;
   double graphed = 0;  ///< as one CUDA graph

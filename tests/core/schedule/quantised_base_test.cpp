@@ -59,7 +59,7 @@ TEST(QuantisedBase, IsStoredInFourBits) {
   EXPECT_GE(buffer_called(program, "layers.0.frozen.model_weight")->size, Bytes(2 * 2 * 4096 / 8));
   EXPECT_EQ(buffer_called(program, "head.frozen.model_weight")->dtype, DType::bf16);
   EXPECT_EQ(buffer_called(program, "embedding.base.model_weight"), nullptr);
-  // What is gathered has the stored bytes, beside the weights in bf16.
+  // The gathered buffer has the stored bytes. Weights in bf16 are beside it.
   EXPECT_EQ(buffer_called(program, "layers.0.weights.0.stored")->size,
             Bytes(nf4_bytes(218'103'808)));
   EXPECT_GE(buffer_called(program, "layers.0.weights.0")->size, Bytes(2 * 218'103'808));
