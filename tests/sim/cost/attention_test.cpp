@@ -258,6 +258,7 @@ TEST(AttentionByGroups, TakesTheMeasuredShare) {
   };
   const auto share = [](const Row& r) {
     Kernel kernel{.kind = KernelKind::attention_backward,
+                  .operands = {},
                   .attributes = {{"batch", r.batch},
                                  {"deterministic", 0},
                                  {"head_dim", r.head_dim},
