@@ -366,14 +366,13 @@ inline constexpr std::array kConfigFields{
                 .help = "with --ep: strategy of experts",
                 .in_brackets = "default: as --strategy",
                 .takes_list = true},
-    ConfigField{
-        .name = "base_dtype",
-        .member = &PlanConfig::base_dtype,
-        .topic = FieldTopic::numbers,
-        .flag = "--base-dtype",
-        .flag_value = "D",
-        .help = "with --lora-rank: the frozen layers in compute or nf4 (QLoRA, predicted only)",
-        .takes_list = true},
+    ConfigField{.name = "base_dtype",
+                .member = &PlanConfig::base_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--base-dtype",
+                .flag_value = "D",
+                .help = "base under adapters: compute, or nf4 (QLoRA, not run)",
+                .takes_list = true},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.
