@@ -303,8 +303,8 @@ TEST(FullBytes, CountsAsNcclDoes) {
   EXPECT_EQ(full_bytes(collective, 8), Bytes(400));
 }
 
-/// Matrices of OLMo-2-1B in its steps on one H200 (docs/lab/2026-11-30-kernels.md): each of some 50
-/// and 80 kernels has a launch.
+/// Matrices of OLMo-2-1B on one H200, alone (docs/lab/2026-11-30-kernels.md): each of some 50 and 80
+/// kernels has a launch. Without these the prices are 35 % short.
 TEST_F(CostModelTest, NewtonSchulzHasItsLaunches) {
   const auto milliseconds = [&](std::int64_t rows, std::int64_t cols) {
     const Kernel kernel{.kind = KernelKind::newton_schulz,
@@ -313,9 +313,9 @@ TEST_F(CostModelTest, NewtonSchulzHasItsLaunches) {
                         .flops = newton_schulz_flops(rows, cols)};
     return static_cast<double>(model_.kernel(kernel).value) * 1e-6;
   };
-  EXPECT_NEAR(milliseconds(2048, 2048) / 0.583, 1, 0.12);
-  EXPECT_NEAR(milliseconds(8192, 2048) / 0.993, 1, 0.15);
-  EXPECT_EQ(newton_schulz_launches(2048, 2048), 49);  // as a CUDA graph of it has nodes
+  EXPECT_NEAR(milliseconds(2048, 2048) / 0.556, 1, 0.12);
+  EXPECT_NEAR(milliseconds(8192, 2048) / 0.953, 1, 0.17);  // mean of 1.000 and 0.905
+  EXPECT_EQ(newton_schulz_launches(2048, 2048), 49);       // as a CUDA graph of it has nodes
   EXPECT_EQ(newton_schulz_launches(1024, 4096), 77);
 }
 
