@@ -38,6 +38,12 @@ enum class Strategy { no_shard, optim, optim_grads, optim_grads_params };
 /// How a group's parameters are placed in its flat buffer: core/shard/flat_layout.hpp.
 enum class LayoutRule { packed, megatron_fsdp };
 
+/// What frozen matrices of linear layers are stored in, beside adapters.
+enum class BaseDType {
+  compute,  ///< the compute dtype
+  nf4       ///< 4 bits (core/plan/nf4.hpp)
+};
+
 /// Activation recomputation: how much of a block's forward is repeated in backward.
 enum class Recompute { none, selective, full };
 
@@ -102,6 +108,7 @@ constexpr auto value_names(Strategy) {
   return name_array("no_shard", "optim", "optim_grads", "optim_grads_params");
 }
 constexpr auto value_names(LayoutRule) { return name_array("packed", "megatron_fsdp"); }
+constexpr auto value_names(BaseDType) { return name_array("compute", "nf4"); }
 constexpr auto value_names(Recompute) { return name_array("none", "selective", "full"); }
 constexpr auto value_names(AllocatorPolicy) {
   return name_array("temporary", "double_buffer", "trace_pool", "best_fit");

@@ -33,10 +33,9 @@ constexpr std::array kNotModelled{
     NotModelled{.what = "ring attention is", .words = "ring-attention"},
     NotModelled{.what = "sequence parallelism is",
                 .words = "sp sequence-parallel sequence-parallel-size"},
-    NotModelled{.what = "QLoRA (a base of 4 bits) is", .words = "qlora"},
     NotModelled{.what = "FP8, FP4 and integers are",
                 .words = "fp8 fp8-format fp8-recipe mxfp8 fp4 nvfp4 mxfp4 int8 int4 load-in-8bit "
-                         "load-in-4bit quantize quantization"},
+                         "quantize quantization"},
     NotModelled{.what = "offloading is",
                 .words = "cpu-offload offload optimizer-offload offload-optimizer "
                          "optimizer-cpu-offload activation-offload cpu-offloading offload-params "
@@ -133,6 +132,9 @@ constexpr std::array kMeanings{
     Meaning{.flag = "--capacity-factor",
             .how = "beside --ep; no row is dropped; docs/guide/experts.md",
             .words = "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor"},
+    Meaning{.flag = "--base-dtype",
+            .how = "--lora-rank N --base-dtype nf4, predicted only; docs/guide/lora.md",
+            .words = "qlora load-in-4bit bnb-4bit-quant-type"},
     Meaning{.flag = "--lora-rank",
             .how = "such as --lora-rank 16; docs/guide/lora.md",
             .words = "lora lora-r lora-dim peft adapters"},

@@ -194,6 +194,10 @@ struct HfFamily {
   bool groups_experts = false;               ///< a token chooses among groups of experts first
   bool sigmoid_routing = false;
   bool sparse_attention = false;  ///< an indexer chooses the tokens that a query sees
+  /// Llama 4's attention: in chunks, with norms of queries and keys that have no weights, and logits
+  /// that grow with the position.
+  bool chunked_attention = false;
+  const char* sparse_step = "decoder_sparse_step";  ///< of dense_layers: every n-th has experts
 };
 
 /// The model types that are modelled, sorted.

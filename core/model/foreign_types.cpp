@@ -52,7 +52,6 @@ constexpr std::array kForeignTypes{
     ForeignType{"kimi_linear", foreign_words::kLinear},
     ForeignType{"lfm2", foreign_words::kConvolutions},
     ForeignType{"lfm2_moe", foreign_words::kConvolutions},
-    ForeignType{"llama4_text", "chunked attention and layers without RoPE"},
     ForeignType{"longcat_flash", "two attentions in each layer, and experts without computation"},
     ForeignType{"mamba", foreign_words::kStateSpace},
     ForeignType{"mamba2", foreign_words::kStateSpace},

@@ -259,8 +259,10 @@ Result<std::optional<std::vector<std::int64_t>>> named_sliding_layers(const HfFi
   std::optional<std::vector<std::int64_t>> sliding;
   const Json* types = fields.find("layer_types");
   if (types == nullptr) return sliding;
-  const auto known = [](const Json& type) {
-    return type == "full_attention" || type == "sliding_attention";
+  const bool has_indexer = fields.find("index_topk") != nullptr;  // planned as the whole sequence
+  const auto known = [&](const Json& type) {
+    return type == "full_attention" || type == "sliding_attention" ||
+           (has_indexer && type == "deepseek_sparse_attention");
   };
   if (!types->is_array() || !std::ranges::all_of(*types, known))
     return fields.wrong("layer_types",

@@ -238,6 +238,11 @@ Result<HfModel> read_as(const Fields& fields, const HfFamily& family) {
   MFSDP_TRY(read_hf_variants(fields, family, model.shape));
   MFSDP_TRY(read_hf_experts(fields, family, model.shape));
   if (family.sparse_attention) MFSDP_TRY(read_hf_indexer(fields, model));
+  if (family.chunked_attention) {
+    model.gaps.chunk = 8192;  // the default of transformers
+    MFSDP_TRY(fields.integer("attention_chunk_size", ShapeLimits::dim, model.gaps.chunk));
+    fields.know({"use_qk_norm", "attn_temperature_tuning", "floor_scale", "attn_scale"});
+  }
   MFSDP_TRY(check_shape(model.shape, fields.where()));
   return model;
 }

@@ -13,12 +13,11 @@ using Json = HfFields::Json;
 
 constexpr std::string_view kSomeExperts = "a layer with experts, or a dense model";
 
-/// Layers with a dense MLP: those in mlp_only_layers, and all but every n-th for
-/// decoder_sparse_step n.
-Result<void> read_dense_layers(const HfFields& fields, ModelShape& shape) {
+/// Layers with a dense MLP: those in mlp_only_layers, and all but every n-th by the family's step.
+Result<void> read_dense_layers(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
   std::int64_t step = 1;
-  MFSDP_TRY(fields.integer("decoder_sparse_step", ShapeLimits::layers, step));
-  if (step > shape.layers) return fields.wrong("decoder_sparse_step", kSomeExperts);
+  MFSDP_TRY(fields.integer(family.sparse_step, ShapeLimits::layers, step));
+  if (step > shape.layers) return fields.wrong(family.sparse_step, kSomeExperts);
   std::vector<bool> dense(static_cast<std::size_t>(shape.layers));
   for (std::size_t layer = 0; layer < dense.size(); ++layer)
     dense[layer] = (static_cast<std::int64_t>(layer) + 1) % step != 0;
@@ -153,7 +152,7 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
     MFSDP_TRY(fields.required_integer(names.shared_intermediate, ShapeLimits::dim,
                                       shape.shared_intermediate));
 
-  if (family.dense_layers) MFSDP_TRY(read_dense_layers(fields, shape));
+  if (family.dense_layers) MFSDP_TRY(read_dense_layers(fields, family, shape));
   if (family.dense_layers_first != nullptr) MFSDP_TRY(read_first_dense(fields, family, shape));
   if (std::ssize(shape.dense_layers) == shape.layers)
     return fields.wrong(family.dense_layers ? "mlp_only_layers" : family.dense_layers_first,

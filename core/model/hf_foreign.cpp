@@ -25,6 +25,9 @@ constexpr std::array<std::string_view, 3> kMultiplierFields{
 constexpr std::array<std::string_view, 3> kIndexerFields{"index_topk", "index_n_heads",
                                                          "index_head_dim"};
 
+constexpr std::array<std::string_view, 5> kChunkFields{
+    "attention_chunk_size", "use_qk_norm", "attn_temperature_tuning", "floor_scale", "attn_scale"};
+
 /// Fields that a family's own readers read.
 bool is_of_family(const HfFamily& family, std::string_view field) {
   const auto is_one_of = [&](const auto& names) {
@@ -36,6 +39,7 @@ bool is_of_family(const HfFamily& family, std::string_view field) {
   if (family.groups_experts && is_one_of(kGroupFields)) return true;
   if (family.sigmoid_routing && is_one_of(kSigmoidFields)) return true;
   if (family.sparse_attention && is_one_of(kIndexerFields)) return true;
+  if (family.chunked_attention && is_one_of(kChunkFields)) return true;
   if (family.has_multipliers && is_one_of(kMultiplierFields)) return true;
   if (family.nope_interval != 0 && is_one_of(kNopeFields)) return true;
   if ((family.qk_norm || family.states_biases_and_norms) && is_one_of(kNormFields)) return true;

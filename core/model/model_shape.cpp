@@ -145,7 +145,7 @@ Result<void> check_factors(const std::vector<Rational>& factors, std::int64_t fr
   return {};
 }
 
-/// The range in which frequencies are blended. In YaRN its ends may be equal, as in Kimi-K2: then
+/// The range in which frequencies are blended. Its ends may be equal, as in Kimi-K2 and Llama 4: then
 /// nothing is blended.
 Result<void> check_blend(const RopeScaling& scaling, const std::string& where) {
   const bool is_yarn = scaling.kind == RopeKind::yarn;
@@ -156,10 +156,9 @@ Result<void> check_blend(const RopeScaling& scaling, const std::string& where) {
   if (!positive(scaling.low_freq_factor))
     return fail(where,
                 fmt::format("rope_scaling.{}: expected a number above 0, got {}", low, begin));
-  const bool ordered = positive(scaling.high_freq_factor) && (is_yarn ? end >= begin : end > begin);
-  if (ordered) return {};
-  return fail(where, fmt::format("rope_scaling.{}: expected a number {} {} ({}), got {}", high,
-                                 is_yarn ? "of at least" : "above", low, begin, end));
+  if (positive(scaling.high_freq_factor) && end >= begin) return {};
+  return fail(where, fmt::format("rope_scaling.{}: expected a number of at least {} ({}), got {}",
+                                 high, low, begin, end));
 }
 
 Result<void> check_scaling(const ModelShape& shape, const std::string& where) {

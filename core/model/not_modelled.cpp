@@ -28,7 +28,7 @@ constexpr std::array kUnmodelled{
     Unmodelled{.part = "gemma3n",
                .what = "layers that share keys and values, and sparse activations"},
     Unmodelled{.part = "recurrentgemma", .what = "recurrent layers"},
-    Unmodelled{.part = "llama4", .what = "chunked attention and layers without RoPE"},
+    Unmodelled{.part = "llama4", .what = kModelled},
     Unmodelled{.part = "mllama", .what = "cross-attention to images"},
     Unmodelled{.part = "vision", .what = foreign_words::kImages},
     Unmodelled{.part = "qwen3next", .what = foreign_words::kLinear},

@@ -22,7 +22,9 @@ inline constexpr std::string_view kAttentionFact = "attention";
 /// The properties of a bf16 call that decide whether mfsdp-exec's own kernels support it.
 struct AttentionTraits {
   std::int64_t seq_len = 0;
-  std::int64_t heads = 0;  ///< of queries
+  std::int64_t batch = 1;
+  std::int64_t heads = 0;     ///< of queries
+  std::int64_t kv_heads = 0;  ///< 0: as many
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
   std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
@@ -49,6 +51,18 @@ inline constexpr std::int64_t kWarpgroupBackwardQueries = 64;
   constexpr std::int64_t kPiece = kWarpgroupBackwardQueries;  // of a row's statistics, in heads
   const std::int64_t statistics = ceil_div(a.heads, kPiece) * 2 * kPiece * std::int64_t{4};
   return !a.deterministic && 2 * a.heads * a.head_dim >= statistics;
+}
+
+/// Whether our own backward has the query heads of a group in one tile of whole attention, too: no
+/// sums of dK and dV in memory, and fewer tiles to begin and end. Long tiles of heads of 128 do not
+/// gain by it, and fewer tiles than two for each SM cost more (docs/lab/2026-11-30-kernels.md).
+[[nodiscard]] constexpr bool goes_by_groups(const AttentionTraits& a) {
+  constexpr std::int64_t kFewestTiles = 256;
+  constexpr std::int64_t kLongest = 1024;  // tokens, of heads of 128
+  const bool whole = a.window == 0 && !a.softcap && !a.documents;
+  const bool gains = a.head_dim == 64 || (a.head_dim == 128 && a.seq_len <= kLongest);
+  return a.backward && whole && gains && a.kv_heads > 0 && a.heads > a.kv_heads &&
+         a.seq_len / kWarpgroupTokens * a.kv_heads * a.batch >= kFewestTiles;
 }
 
 }  // namespace mfsdp

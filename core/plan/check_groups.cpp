@@ -10,6 +10,7 @@
 
 #include "core/plan/check.hpp"
 #include "core/plan/index.hpp"
+#include "core/plan/nf4.hpp"
 #include "core/shard/groups.hpp"
 
 namespace mfsdp {
@@ -90,7 +91,11 @@ class GroupCheck {
       std::int64_t elements = program_.groups[groups_[held.group]].elements;
       for (const Axis axis : flat_axes(holds.placement)) elements /= mesh().size(axis);
       elements = ceil_div(elements, block_of_state(holds.state));
-      const std::int64_t end = checked_add(held.offset, bytes_of(elements, buffer.dtype).value);
+      const bool stored = program_.groups[groups_[held.group]].quantised &&
+                          holds.kind == ContentKind::parameter && buffer.dtype == DType::uint8;
+      const std::int64_t bytes =
+          stored ? nf4_bytes(elements) : bytes_of(elements, buffer.dtype).value;
+      const std::int64_t end = checked_add(held.offset, bytes);
       if (end > buffer.size.value)
         return fail(fmt::format("{}.groups[{}]", where, i),
                     fmt::format("ends at byte {} of buffer '{}', which has {}", end, buffer.name,
@@ -121,6 +126,12 @@ class GroupCheck {
 
   Result<void> check_group(const Group& group, const std::string& where) const {
     MFSDP_TRY(check_optimizer(group, where));
+    if (group.quantised && (config().base_dtype == BaseDType::compute || group.requires_grad ||
+                            group.chunk % kNf4Elements != 0))
+      return fail(where + ".quantised",
+                  fmt::format("expected only of frozen groups with chunks of {} elements, under "
+                              "config.base_dtype nf4",
+                              kNf4Elements));
     for (const auto& [placement, name] :
          {std::pair{&group.weight, ".weight"}, std::pair{&group.gradient, ".gradient"},
           std::pair{&group.state, ".state"}, std::pair{&group.shard, ".shard"}})

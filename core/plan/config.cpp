@@ -13,6 +13,7 @@
 #include "core/plan/context_parallel.hpp"
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/nf4.hpp"
 #include "core/plan/transport.hpp"
 
 namespace mfsdp {
@@ -346,6 +347,22 @@ Result<void> check_lora(const PlanConfig& config) {
   return {};
 }
 
+/// A base of 4 bits lies under adapters, and all of it is frozen.
+Result<void> check_base(const PlanConfig& config) {
+  if (config.base_dtype == BaseDType::compute) return {};
+  const auto expected = [&](std::string_view what, std::string_view why = "") {
+    return fail("--base-dtype",
+                fmt::format("expected {} with {}{}", what, to_string(config.base_dtype), why));
+  };
+  if (!config.has_lora()) return expected("--lora-rank", ": a base of 4 bits is frozen");
+  if (config.model.experts > 0) return expected("a model without experts");
+  if (size_of(config.param_dtype) != 2) return expected("--param-dtype bf16 or fp16");
+  if (config.layout != LayoutRule::packed) return expected("--layout packed");
+  if (config.gather != Transport::nccl) return expected("--gather nccl");
+  if (config.exact_sums) return expected("no --exact-sums");
+  return {};
+}
+
 /// The number must be a possible value of the flag, so that a saved configuration can be read.
 Result<void> check_clip(const Rational& clip) {
   const auto wrong = [&](std::string_view expected) {
@@ -465,6 +482,11 @@ bool PlanConfig::is_frozen(const std::string& parameter_name) const {
          (has_lora() && !is_lora(parameter_name));
 }
 
+bool PlanConfig::is_quantised(UnitKind unit, const Parameter& parameter) const {
+  return base_dtype != BaseDType::compute && unit == UnitKind::block && is_frozen(parameter.name) &&
+         is_linear_of_block(model, parameter.role);
+}
+
 Rational PlanConfig::lora_scale() const {
   const std::int64_t whole = std::gcd(lora_alpha.num, lora_rank);
   return {lora_alpha.num / whole, checked_mul(lora_alpha.den, lora_rank / whole)};
@@ -505,6 +527,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_clip(config.clip));
   MFSDP_TRY(check_states(config));
   MFSDP_TRY(check_lora(config));
+  MFSDP_TRY(check_base(config));
   return check_names(config);
 }
 

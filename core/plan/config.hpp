@@ -78,6 +78,7 @@ struct PlanConfig {
   std::int64_t expert_parallel = 0;       ///< ranks that divide a block's experts; 0: not divided
   Rational capacity_factor{};  ///< capacity over a balanced share of rows; 0: capacity for all rows
   std::optional<Strategy> expert_strategy{};  ///< of expert-parallel groups; none: as the others
+  BaseDType base_dtype = BaseDType::compute;  ///< of frozen linear layers beside adapters
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -112,6 +113,8 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t global_tokens() const { return checked_mul(global_batch(), seq_len); }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
+  /// Whether a parameter of a unit is stored in fewer bits than the compute dtype has.
+  [[nodiscard]] bool is_quantised(UnitKind unit, const Parameter& parameter) const;
   [[nodiscard]] bool is_expert_parallel() const { return expert_parallel > 1; }
   [[nodiscard]] Strategy strategy_of_experts() const { return expert_strategy.value_or(strategy); }
   /// Experts of a block that one rank has.

@@ -25,12 +25,14 @@
 namespace mfsdp {
 
 /// The member that holds a field.
-using FieldMember = std::variant<
-    std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
-    std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*, RecomputePolicy PlanConfig::*,
-    Strategy PlanConfig::*, std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
-    AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-    StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*, Transport PlanConfig::*>;
+using FieldMember =
+    std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
+                 std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
+                 RecomputePolicy PlanConfig::*, Strategy PlanConfig::*,
+                 std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
+                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
+                 BaseDType PlanConfig::*, StateDtype PlanConfig::*,
+                 CollectivePlacement PlanConfig::*, Transport PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -363,6 +365,13 @@ inline constexpr std::array kConfigFields{
                 .flag_value = "S",
                 .help = "with --ep: strategy of experts",
                 .in_brackets = "default: as --strategy",
+                .takes_list = true},
+    ConfigField{.name = "base_dtype",
+                .member = &PlanConfig::base_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--base-dtype",
+                .flag_value = "D",
+                .help = "base under adapters: compute, or nf4 (QLoRA, not run)",
                 .takes_list = true},
 };
 

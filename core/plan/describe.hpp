@@ -110,6 +110,7 @@ void fields(auto& io, RecomputePolicy& v) {
 
 void fields(auto& io, PlanConfig& v) {
   io("allocator", v.allocator);
+  io.sparse("base_dtype", v.base_dtype);
   io.sparse("capacity_factor", v.capacity_factor);
   io("clip", v.clip);
   io.sparse("deterministic", v.deterministic);
@@ -326,6 +327,7 @@ void fields(auto& io, Group& v) {
   io("id", v.id);
   io.sparse("optimizer", v.optimizer);
   io("parameters", v.parameters);
+  io.sparse("quantised", v.quantised);
   io.sparse("reduce", v.reduce);
   io.sparse("requires_grad", v.requires_grad);
   io.sparse("shard", v.shard);

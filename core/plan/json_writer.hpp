@@ -79,6 +79,7 @@ class JsonWriter {
   static bool is_absent(const Operand& value) { return !value.stated(); }
   static bool is_absent(const std::string& value) { return value.empty(); }
   static bool is_absent(StateDtype value) { return value == StateDtype::full; }
+  static bool is_absent(BaseDType value) { return value == BaseDType::compute; }
   static bool is_absent(CollectivePlacement value) { return value == CollectivePlacement{}; }
   static bool is_absent(Transport value) { return value == Transport{}; }
 

@@ -36,6 +36,7 @@ struct Kernel;
   KIND(combine_rows, CombineRows)                              \
   KIND(cross_entropy, CrossEntropyGradient)                    \
   KIND(cross_entropy_loss, CrossEntropyLoss)                   \
+  KIND(dequantise, Dequantise)                                 \
   KIND(embedding_backward, EmbeddingBackward)                  \
   KIND(embedding_forward, EmbeddingForward)                    \
   KIND(expert_bias_dots, ExpertBiasDots)                       \

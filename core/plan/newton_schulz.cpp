@@ -45,6 +45,15 @@ std::vector<OrthogonalProduct> orthogonal_products(std::int64_t rows, std::int64
   return all;
 }
 
+std::int64_t newton_schulz_launches(std::int64_t rows, std::int64_t cols) {
+  const std::int64_t m = std::min(rows, cols);
+  const Counts counts = counts_of(m, std::max(rows, cols));
+  // Each symmetric result is mirrored, or summed with the Gram matrix to Z.
+  const std::int64_t of_symmetric = (is_cut_in_parts(m) ? 3 : 1) + 1;
+  constexpr std::int64_t kEnds = 4;  // the norm and its scratch, one copy, the result
+  return (counts.squares + counts.others + counts.of_x) * of_symmetric + counts.of_x + kEnds;
+}
+
 std::int64_t newton_schulz_flops(std::int64_t rows, std::int64_t cols) {
   std::int64_t flops = 0;
   for (const OrthogonalProduct& p : orthogonal_products(rows, cols))

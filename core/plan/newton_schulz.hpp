@@ -62,6 +62,10 @@ struct OrthogonalProduct {
 [[nodiscard]] std::vector<OrthogonalProduct> orthogonal_products(std::int64_t rows,
                                                                  std::int64_t cols);
 
+/// Kernels that a GPU launches for a matrix: those GEMMs, a batch counting as one, and what lies
+/// between them.
+[[nodiscard]] std::int64_t newton_schulz_launches(std::int64_t rows, std::int64_t cols);
+
 /// FLOPs of these GEMMs; 63 bits.
 [[nodiscard]] std::int64_t newton_schulz_flops(std::int64_t rows, std::int64_t cols);
 

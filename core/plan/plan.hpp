@@ -205,6 +205,7 @@ struct Group {
   UnitId unit;
   DType dtype = DType::bf16;
   bool requires_grad = true;
+  bool quantised = false;     ///< compute weights are stored as core/plan/nf4.hpp has it
   std::int64_t chunk = 1;     ///< shards are multiples of it, elements
   std::int64_t elements = 0;  ///< padded, B
   std::vector<Axis> cut{};

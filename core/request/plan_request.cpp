@@ -62,6 +62,17 @@ Result<void> PlanRequests::tell_gaps(const NamedModel& model, bool runs) {
   return reasons.verdict();
 }
 
+namespace {
+
+Result<void> check_that_it_runs(const PlanConfig& config) {
+  if (config.base_dtype == BaseDType::compute) return {};
+  return fail("--base-dtype",
+              fmt::format("expected compute: a base of {} is predicted (mfsdp-sim), not run",
+                          to_string(config.base_dtype)));
+}
+
+}  // namespace
+
 Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const RequestTerms& terms) {
   PlanRequest request;
   if (options.plan) {
@@ -73,6 +84,7 @@ Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const Reque
         return fail(fmt::format("{}: {}", *options.plan, plain.error().where), plain.error().what);
     request.program = {request.job, request.job->programs.data()};
     request.config = request.program->config;
+    if (terms.runs) MFSDP_TRY(check_that_it_runs(request.config));
     return request;
   }
   MFSDP_LET(named, model(options.model));
@@ -84,6 +96,7 @@ Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const Reque
   if (!known.cluster && !known.gpus_per_node) known.gpus_per_node = usual_node(known.gpu);
   MFSDP_SET(request.config, make_plan_config(known, named->shape));
   MFSDP_TRY(tell_gaps(*named, terms.runs));
+  if (terms.runs) MFSDP_TRY(check_that_it_runs(request.config));
   request.meta = {
       .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
   return request;

@@ -17,7 +17,7 @@ double blended_by_turns(double frequency, const RopeScaling& scaling) {
   const double waves =  // in the original context
       static_cast<double>(scaling.original_max_seq_len) * frequency / (2 * std::numbers::pi);
   if (waves < low) return frequency / factor;
-  if (waves > high) return frequency;
+  if (waves >= high) return frequency;
   const double kept = (waves - low) / (high - low);
   return (1 - kept) * frequency / factor + kept * frequency;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/plan/nf4.hpp"
 #include "core/plan/transport.hpp"
 #include "core/schedule/residency.hpp"
 
@@ -183,7 +184,7 @@ Operand MicrobatchSchedule::resolve(const Step& step, std::size_t number, bool a
 Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) const {
   const auto [group, parameter] = state_.find(unit, role);
   const std::int64_t offset = parameter->offset * size_of(config_.param_dtype);
-  const bool gathered = group->route.gather.has_value();
+  const bool gathered = group->passes_through();
   return {.buffer = gathered ? *carry_.weights[unit] : group->model_weight,
           .offset = gathered ? group->full_offset + offset : offset,
           .dtype = config_.param_dtype};
@@ -212,7 +213,7 @@ BufferId MicrobatchSchedule::gathered_buffer(std::size_t unit, std::size_t weigh
                   .holds = Contents{.kind = ContentKind::parameter},
                   .slot_class = "weights"};
   for (const std::size_t g : state.groups)
-    if (state_.groups[g].route.gather)
+    if (state_.groups[g].passes_through())
       form.holds->groups.push_back(
           {.group = state_.groups[g].group->id, .offset = state_.groups[g].full_offset});
   return e_.buffer(state.name + ".weights." + std::to_string(ordinal), form);
@@ -242,19 +243,23 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   if (train_ && position.first && !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
+  const std::optional<BufferId> stored = stored_buffer(unit, buffer);
+  if (stored) e_.acquire(StreamRole::all_gather, phase_, *stored);
   std::vector<const AxisTraffic*> ways;  // groups over the same axis are one launch
   for (const std::size_t g : state.groups)
     if (const auto& way = state_.groups[g].route.gather;
         way && std::ranges::find(ways, way->on) == ways.end())
       ways.push_back(way->on);
-  for (const AxisTraffic* way : ways) gather_along(*way, state, buffer);
+  for (const AxisTraffic* way : ways) gather_along(*way, state, buffer, stored);
+  dequantise(state, buffer, stored);
+  if (stored) e_.release(StreamRole::all_gather, phase_, *stored);
   e_.record(StreamRole::all_gather, phase_, event("gathered." + e_.at(buffer).name));
   carry_.weights[unit] = buffer;
   carry_.not_waited_for.insert(unit);
 }
 
-void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& unit,
-                                      BufferId buffer) {
+void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& unit, BufferId buffer,
+                                      std::optional<BufferId> stored) {
   std::vector<const GroupState*> groups;
   for (const std::size_t g : unit.groups)
     if (const auto& way = state_.groups[g].route.gather; way && way->on == &on)
@@ -270,24 +275,71 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
   for (const GroupState* state : groups) {
     const Group& group = *state->group;
     const std::int64_t shard = group.elements / state->route.gather->ranks;
+    const bool quantised = group.quantised;
+    const DType dtype = quantised ? DType::uint8 : config_.param_dtype;
+    const std::int64_t count = quantised ? nf4_bytes(shard) : shard;
     const Region input{
-        .buffer = state->model_weight, .offset = 0, .dtype = config_.param_dtype, .shape = {shard}};
-    const Region output{.buffer = buffer,
-                        .offset = state->full_offset,
-                        .dtype = config_.param_dtype,
-                        .shape = {group.elements}};
+        .buffer = state->model_weight, .offset = 0, .dtype = dtype, .shape = {count}};
+    const Region output{.buffer = quantised ? *stored : buffer,
+                        .offset = quantised ? 0 : state->full_offset,
+                        .dtype = dtype,
+                        .shape = {quantised ? nf4_bytes(group.elements) : group.elements}};
     e_.emit(StreamRole::all_gather, phase_, unit.id,
-            unit.name + (group.shard.empty() ? ".all_gather" : ".experts.all_gather"),
+            unit.name + (quantised             ? ".base.all_gather"
+                         : group.shard.empty() ? ".all_gather"
+                                               : ".experts.all_gather"),
             Collective{.kind = CollectiveKind::all_gather,
                        .communicator = communicator,
                        .reduction = Reduction::none,
-                       .count = shard,
-                       .dtype = config_.param_dtype,
+                       .count = count,
+                       .dtype = dtype,
                        .input = operand("input", Access::read, input),
                        .output = operand("output", Access::write, output)},
             group.id);
   }
   bracket(GroupEnd{.communicator = communicator}, ".all_gather.end");
+}
+
+std::optional<BufferId> MicrobatchSchedule::stored_buffer(std::size_t unit, BufferId buffer) const {
+  for (const std::size_t g : state_.units[unit].groups) {
+    const GroupState& state = state_.groups[g];
+    if (!state.group->quantised || !state.route.gather) continue;
+    return e_.buffer(
+        e_.at(buffer).name + ".stored",
+        {.category = Category::unsharded_weight,
+         .dtype = DType::uint8,
+         .elements = nf4_bytes(state.group->elements),
+         .pool = PoolRole::unsharded_weights,
+         .unit = state_.units[unit].id,
+         .holds = Contents{.kind = ContentKind::parameter, .groups = {{.group = state.group->id}}},
+         .slot_class = "stored"});
+  }
+  return std::nullopt;
+}
+
+void MicrobatchSchedule::dequantise(const UnitState& unit, BufferId buffer,
+                                    std::optional<BufferId> stored) {
+  for (const std::size_t g : unit.groups) {
+    const GroupState& state = state_.groups[g];
+    const Group& group = *state.group;
+    if (!group.quantised) continue;
+    Kernel kernel{.kind = KernelKind::dequantise,
+                  .operands = {operand("input", Access::read,
+                                       {.buffer = stored.value_or(state.model_weight),
+                                        .dtype = DType::uint8,
+                                        .shape = {nf4_bytes(group.elements)}}),
+                               operand("mean", Access::read,
+                                       {.buffer = *state.scale_means,
+                                        .dtype = DType::fp32,
+                                        .shape = {std::ssize(group.parameters)}}),
+                               operand("output", Access::write,
+                                       {.buffer = buffer,
+                                        .offset = state.full_offset,
+                                        .dtype = config_.param_dtype,
+                                        .shape = {group.elements}})}};
+    e_.emit(StreamRole::all_gather, phase_, unit.id, unit.name + ".dequantise", std::move(kernel),
+            group.id);
+  }
 }
 
 /// Compute waits for the weights of its own unit only: for a gather of this microbatch, or for the

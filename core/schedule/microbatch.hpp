@@ -108,7 +108,13 @@ class MicrobatchSchedule {
 
   void change_residents(std::size_t weight_use, Position position);
   void gather(std::size_t unit, std::size_t weight_use, Position position);
-  void gather_along(const AxisTraffic& on, const UnitState& unit, BufferId buffer);
+  /// `stored`: of quantised weights, as they are sent.
+  void gather_along(const AxisTraffic& on, const UnitState& unit, BufferId buffer,
+                    std::optional<BufferId> stored);
+  /// The transient buffer of a unit's gathered quantised weights, beside that of its weights.
+  [[nodiscard]] std::optional<BufferId> stored_buffer(std::size_t unit, BufferId buffer) const;
+  /// Makes quantised weights into those of the compute dtype, after their gather.
+  void dequantise(const UnitState& unit, BufferId buffer, std::optional<BufferId> stored);
   void await_weights(std::size_t unit, Position position);
   [[nodiscard]] BufferId gathered_buffer(std::size_t unit, std::size_t weight_use) const;
 

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "core/plan/nf4.hpp"
 #include "core/plan/transport.hpp"
 #include "core/shard/groups.hpp"
 
@@ -70,7 +71,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
         return groups[g].group->shard.empty() == group.shard.empty();
       });
   const std::string prefix = unit.name + (!group.shard.empty() ? ".experts" : "") +
-                             (is_second             ? ".vectors."
+                             (group.quantised       ? ".base."
+                              : is_second           ? ".vectors."
                               : group.requires_grad ? "."
                                                     : ".frozen.");
   const ResidentElements resident = resident_elements(group, config_);
@@ -87,9 +89,17 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
                                               .unit = unit.id,
                                               .holds = std::move(holds)});
   };
-  state.model_weight =
-      make("model_weight", Category::model_weight, config_.param_dtype, resident.model_weight,
-           PoolRole::model_weights, {.kind = ContentKind::parameter, .placement = group.weight});
+  state.model_weight = make(
+      "model_weight", Category::model_weight, group.quantised ? DType::uint8 : config_.param_dtype,
+      group.quantised ? nf4_bytes(resident.model_weight) : resident.model_weight,
+      PoolRole::model_weights, {.kind = ContentKind::parameter, .placement = group.weight});
+  if (group.quantised)
+    state.scale_means =
+        emitter.persistent(prefix + "scale_means", {.category = Category::model_weight,
+                                                    .dtype = DType::fp32,
+                                                    .elements = std::ssize(group.parameters),
+                                                    .pool = PoolRole::model_weights,
+                                                    .unit = unit.id});
   if (resident.main_weight > 0)
     state.main_weight =
         make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,
@@ -115,7 +125,7 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
     if (orthogonalises(*group.optimizer)) state.matrices = matrices_of(group, model, config_.mesh);
   }
   unit.groups.push_back(groups.size());
-  if (state.route.gather) {
+  if (state.passes_through()) {
     state.full_offset = unit.weight_bytes;
     unit.weight_bytes =
         checked_add(unit.weight_bytes, round_up(bytes_of(group.elements, group.dtype).value, 256));

@@ -27,12 +27,16 @@ struct GroupState {
   const Group* group = nullptr;
   Route route;
   BufferId model_weight;
+  std::optional<BufferId> scale_means;  ///< fp32 [parameters], of quantised groups
   std::optional<BufferId> main_weight;
   std::optional<BufferId> main_grad;
   std::vector<BufferId> optimizer_states;  ///< in the order of PlanConfig::kept_states
   std::vector<GroupMatrix> matrices;       ///< to orthogonalise, if any
   std::size_t norm_index = 0;              ///< among trainable groups
   std::int64_t full_offset = 0;            ///< bytes, in its unit's gathered weights
+
+  /// Whether its weights are in a transient buffer of their unit while they are used.
+  [[nodiscard]] bool passes_through() const { return route.gather || group->quantised; }
 };
 
 struct UnitState {
@@ -77,10 +81,10 @@ class State {
   };
   [[nodiscard]] Place find(std::size_t unit, ParameterRole role) const;
 
-  /// Whether a use of a unit gathers any of its weights.
+  /// Whether a use of a unit gathers any of its weights, or makes them from ones of fewer bits.
   [[nodiscard]] bool gathers(std::size_t unit) const {
     return std::ranges::any_of(units[unit].groups,
-                               [&](std::size_t g) { return groups[g].route.gather.has_value(); });
+                               [&](std::size_t g) { return groups[g].passes_through(); });
   }
   /// Whether a step ends with gathers of updated weights.
   [[nodiscard]] bool refreshes(std::size_t unit) const {

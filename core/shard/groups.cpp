@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 
+#include "core/plan/nf4.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -15,13 +17,13 @@ class LayoutCache {
         ranks_(ranks),
         block_(config.state_dtype == StateDtype::blockwise8 ? kStateBlock : 1) {}
 
-  const FlatLayout& get(const std::vector<LayoutItem>& items) {
-    std::vector<std::int64_t> key;
+  const FlatLayout& get(const std::vector<LayoutItem>& items, bool quantised) {
+    const std::int64_t block = quantised ? kNf4Elements : block_;
+    std::vector<std::int64_t> key{block};
     for (const LayoutItem& item : items) key.insert(key.end(), {item.elements, item.row});
     auto found = layouts_.find(key);
     if (found == layouts_.end())
-      found =
-          layouts_.emplace(std::move(key), make_flat_layout(rule_, items, ranks_, block_)).first;
+      found = layouts_.emplace(std::move(key), make_flat_layout(rule_, items, ranks_, block)).first;
     return found->second;
   }
 
@@ -87,15 +89,18 @@ namespace {
 struct GroupKind {
   std::optional<Optimizer> optimizer;  ///< none: frozen
   bool expert_parallel = false;        ///< expert-parallel
+  bool quantised = false;
 };
 
 std::vector<GroupKind> kinds_of(const PlanConfig& config) {
   std::vector<GroupKind> kinds;
   for (const std::optional<Optimizer>& optimizer : optimizers_of(config)) {
-    kinds.push_back({.optimizer = optimizer, .expert_parallel = false});
+    kinds.push_back({.optimizer = optimizer});
     if (config.is_expert_parallel())
       kinds.push_back({.optimizer = optimizer, .expert_parallel = true});
   }
+  if (config.base_dtype != BaseDType::compute)
+    kinds.push_back({.optimizer = std::nullopt, .expert_parallel = false, .quantised = true});
   return kinds;
 }
 
@@ -103,6 +108,7 @@ Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& con
   Group group;
   group.dtype = config.param_dtype;
   group.requires_grad = kind.optimizer.has_value();
+  group.quantised = kind.quantised;
   group.cut = cuts.layout;
   group.weight = cuts.weight;
   group.gradient = cuts.gradient;
@@ -132,6 +138,7 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
         std::optional<Optimizer> its_own;
         if (!config.is_frozen(parameter.name)) its_own = config.optimizer_of(unit.kind, parameter);
         if (its_own != kind.optimizer ||
+            config.is_quantised(unit.kind, parameter) != kind.quantised ||
             is_expert_parallel(parameter.role, config) != kind.expert_parallel)
           continue;
         std::vector<std::int64_t> shape = parameter.shape;
@@ -145,7 +152,8 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
                                     .rate = config.rate_of(parameter.name)});
       }
       if (items.empty()) continue;
-      const FlatLayout& layout = (kind.expert_parallel ? expert_layouts : dense_layouts).get(items);
+      const FlatLayout& layout =
+          (kind.expert_parallel ? expert_layouts : dense_layouts).get(items, kind.quantised);
       group.chunk = layout.chunk;
       group.elements = layout.elements;
       for (std::size_t i = 0; i < items.size(); ++i) group.parameters[i].offset = layout.offsets[i];

@@ -73,6 +73,10 @@ Result<Launch> bind_kind(const KernelBinding<K::cast>& to) {
   return bind_sum(to);
 }
 template <>
+Result<Launch> bind_kind(const KernelBinding<K::dequantise>& /*to*/) {
+  return fail("kernel dequantise", "is predicted and never run: expected --base-dtype compute");
+}
+template <>
 Result<Launch> bind_kind(const KernelBinding<K::sum_ranks>& to) {
   return to.launch<RankSumTypes>([](const auto& k, cudaStream_t stream, ExactOutlier* outlier) {
     return sum_ranks(k, stream, outlier);

@@ -103,9 +103,10 @@ void add_adapters(Screen& screen, const PlanConfig& config) {
   for (const Parameter& parameter : make_model(config).parameters)
     (config.is_frozen(parameter.name) ? frozen : trained) += parameter.elements();
   screen.line(fmt::format(
-      "LoRA of rank {}, alpha {}, beside {}: {} parameters train, {} are frozen", config.lora_rank,
-      flag_text(config.lora_alpha), fmt::join(config.lora_targets, ", "),
-      format_parameters(trained), format_parameters(frozen)));
+      "LoRA of rank {}, alpha {}, beside {}: {} parameters train, {} are frozen{}",
+      config.lora_rank, flag_text(config.lora_alpha), fmt::join(config.lora_targets, ", "),
+      format_parameters(trained), format_parameters(frozen),
+      config.base_dtype == BaseDType::compute ? "" : ", those of linear layers in 4 bits (NF4)"));
 }
 
 /// Effects of flags that the user may not expect: adapters, frozen parameters, and large padding.

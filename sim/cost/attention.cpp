@@ -58,20 +58,41 @@ bool caps_scores(const Kernel& attention) {
   return cap != nullptr && cap->value.num != 0;
 }
 
+namespace {
+
+AttentionTraits traits_of(const Kernel& attention) {
+  const std::int64_t head_dim = attention.attribute("head_dim");
+  return {.seq_len = attention.attribute("seq"),
+          .batch = attention.attribute("batch"),
+          .heads = attention.attribute("heads"),
+          .kv_heads = attention.attribute("kv_heads"),
+          .head_dim = head_dim,
+          .value_dim = attention.attribute("value_dim", head_dim),
+          .window = attention.attribute("window"),
+          .softcap = caps_scores(attention),
+          .documents = masks_documents(attention),
+          .backward = attention.kind == KernelKind::attention_backward,
+          .deterministic = attention.attribute("deterministic") != 0};
+}
+
+}  // namespace
+
 bool warpgroups_take(const Kernel& attention) {
   const auto query = std::ranges::find(attention.operands, "query", &Operand::role);
   if (query == attention.operands.end() || query->dtype != DType::bf16) return false;
-  const std::int64_t head_dim = attention.attribute("head_dim");
-  return warpgroups_take(
-      AttentionTraits{.seq_len = attention.attribute("seq"),
-                      .heads = attention.attribute("heads"),
-                      .head_dim = head_dim,
-                      .value_dim = attention.attribute("value_dim", head_dim),
-                      .window = attention.attribute("window"),
-                      .softcap = caps_scores(attention),
-                      .documents = masks_documents(attention),
-                      .backward = attention.kind == KernelKind::attention_backward,
-                      .deterministic = attention.attribute("deterministic") != 0});
+  return warpgroups_take(traits_of(attention));
+}
+
+double share_by_groups(const Kernel& attention) {
+  if (!goes_by_groups(traits_of(attention))) return 1;
+  // A tile of one query head takes as long as its blocks of queries, half of the sequence in the
+  // mean and those on the diagonal, and four more. Measured at 1024 to 8192 tokens, heads of 64 and
+  // 128, to 3 %: docs/lab/2026-11-30-kernels.md.
+  constexpr double kSaved = 1.6;  // blocks of queries a tile
+  constexpr double kBlock = kWarpgroupBackwardQueries;
+  const double blocks =
+      (kWarpgroupTokens + static_cast<double>(attention.attribute("seq")) / 2) / kBlock + 4;
+  return 1 - kSaved / blocks;
 }
 
 AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,

@@ -70,6 +70,10 @@ inline constexpr AttentionLosses kMaskedAttention{.fixed_ns{60'000, 150'000},
 /// Whether a query sees only its own document.
 [[nodiscard]] bool masks_documents(const Kernel& attention);
 
+/// A factor of the time of mfsdp-exec's own backward. It is below 1 where that processes the query
+/// heads of a group together (core/plan/attention_choice.hpp).
+[[nodiscard]] double share_by_groups(const Kernel& attention);
+
 /// Whether its scores have a softcap.
 [[nodiscard]] bool caps_scores(const Kernel& attention);
 

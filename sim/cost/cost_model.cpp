@@ -205,18 +205,20 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .masks = !own && !kernel.operands.empty()};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
-  return cost.nanoseconds(shape);
+  return cost.nanoseconds(shape) * (own ? share_by_groups(kernel) : 1);
 }
 
 /// The GEMMs run consecutively, in 16 bits unless the matrix is wider; the kernels between them are
-/// priced by bytes.
+/// priced by bytes. Each of its launches takes as long as another kernel's, the first of which is
+/// counted with the bytes.
 double CostModel::orthogonal_ns(const Kernel& kernel) const {
   const std::int64_t rows = kernel.attribute("rows");
   const std::int64_t cols = kernel.attribute("cols");
   if (rows <= 0 || cols <= 0) return 0;
   const auto matrix = std::ranges::find(kernel.operands, "matrix", &Operand::role);
   const bool wide = matrix != kernel.operands.end() && size_of(matrix->dtype) > 2;
-  double sum = 0;
+  double sum = static_cast<double>(newton_schulz_launches(rows, cols) - 1) *
+               static_cast<double>(cluster_.gpu.launch.value);
   for (const OrthogonalProduct& p : orthogonal_products(rows, cols)) {
     const GemmShape shape{.kind = GemmKind::forward, .m = p.rows, .n = p.cols, .k = p.inner};
     sum += static_cast<double>(p.times) * gemm_.nanoseconds(shape, wide);

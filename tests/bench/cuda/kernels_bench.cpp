@@ -185,6 +185,56 @@ void norms(Table& table) {
                                                  .partials = a.take<float>(kPartialRows * kNarrow)},
                   nullptr);
             });
+  constexpr std::int64_t kSmall = 768;  // of GPT-2
+  constexpr std::int64_t kSmallTokens = 2 * kTokens;
+  const std::int64_t small_rows = kSmallTokens * kSmall;
+  table.row(
+      "layer_norm_backward, narrow", "16384 x 768, adds, output again",
+      5 * small_rows * 2 + 2 * kPartialRows * kSmall * 4, [&] {
+        auto* const d_normed = a.take<Bf16>(small_rows);
+        return layer_norm_backward(
+            kernels::LayerNormBackward<Bf16>{.rows = kSmallTokens,
+                                             .cols = kSmall,
+                                             .partial_rows = kPartialRows,
+                                             .d_normed = d_normed,
+                                             .input = a.take<Bf16>(small_rows),
+                                             .mean = a.take<float>(kSmallTokens),
+                                             .rstd = a.take<float>(kSmallTokens),
+                                             .weight = weight.data(),
+                                             .bias = weight.data(),
+                                             .adds = true,
+                                             .d_residual = a.take<Bf16>(small_rows),
+                                             .normed = d_normed,
+                                             .partials = a.take<float>(2 * kPartialRows * kSmall)},
+            nullptr);
+      });
+  table.row("bias_grad, narrow", "16384 x 768", small_rows * 2, [&] {
+    return column_sums(
+        kernels::ColumnSums<Bf16, float>{.rows = kSmallTokens,
+                                         .cols = kSmall,
+                                         .in = a.take<Bf16>(small_rows),
+                                         .out = a.take<float>(kSmall),
+                                         .partial_rows = kPartialRows,
+                                         .partials = a.take<float>(kPartialRows * kSmall)},
+        nullptr);
+  });
+  table.row("rms_norm_backward, 2048", "16384 x 2048, adds, output again",
+            5 * kSmallTokens * 2048 * 2 + kPartialRows * 2048 * 4, [&] {
+              auto* const d_normed = a.take<Bf16>(kSmallTokens * 2048);
+              return rms_norm_backward(
+                  kernels::RmsNormBackward<Bf16>{.rows = kSmallTokens,
+                                                 .cols = 2048,
+                                                 .partial_rows = kPartialRows,
+                                                 .d_normed = d_normed,
+                                                 .input = a.take<Bf16>(kSmallTokens * 2048),
+                                                 .rstd = a.take<float>(kSmallTokens),
+                                                 .weight = weight.data(),
+                                                 .adds = true,
+                                                 .d_residual = a.take<Bf16>(kSmallTokens * 2048),
+                                                 .normed = d_normed,
+                                                 .partials = a.take<float>(kPartialRows * 2048)},
+                  nullptr);
+            });
   table.row("norm_weight_grad", "256 x 4096 fp32", kPartialRows * kHidden * 4, [&] {
     return column_sums(
         kernels::ColumnSums<float, float>{.rows = kPartialRows,
@@ -471,6 +521,20 @@ void tokens(Table& table, const DeviceArray<GridScratch>& workspace) {
   };
   table.row("cross_entropy", "2048 x 128256, read and written", 2 * logits * 2,
             [&] { return cross(a.take<Bf16>(logits)); });
+  constexpr std::int64_t kOddVocab = 50257;  // of GPT-2, in rows that end later
+  constexpr std::int64_t kOddRow = 50264;
+  table.row(
+      "cross_entropy, odd", "2048 x 50257, read and written", 2 * kChunk * kOddVocab * 2, [&] {
+        return cross_entropy(kernels::CrossEntropy<Bf16>{.labels = all.first(kChunk),
+                                                         .vocab = kOddVocab,
+                                                         .ignored = -100,
+                                                         .logits = a.take<Bf16>(kChunk * kOddRow),
+                                                         .row = kOddRow,
+                                                         .sums = sums.data(),
+                                                         .adds = true,
+                                                         .workspace = workspace.as_bytes()},
+                             nullptr);
+      });
   constexpr std::int64_t kGemmaVocab = 256000;
   const std::int64_t gemma_logits = kChunk * kGemmaVocab;
   table.row("cross_entropy, softcap", "2048 x 256000, read and written", 2 * gemma_logits * 2, [&] {

@@ -242,6 +242,13 @@ TEST(HfConfig, ReadsSparseAttention) {
   EXPECT_TRUE(model->shape.has_indexer(31));
   EXPECT_THAT(error_of(sparse),
               testing::StartsWith("config.json: sparse attention to 2048 tokens is planned as "));
+  std::string layers = "[\"deepseek_sparse_attention\"";  // as GLM-5.2's file has it
+  for (int layer = 1; layer < 32; ++layer) layers += ", \"deepseek_sparse_attention\"";
+  const auto named = read_hf_config(with("layer_types", layers + "]", sparse), "c");
+  ASSERT_TRUE(named) << named.error().message();
+  EXPECT_EQ(named->shape, model->shape);
+  EXPECT_THAT(error_of(with("layer_types", layers + "]", deepseek_v3())),
+              testing::HasSubstr("\"full_attention\" or \"sliding_attention\""));
   std::string types = "[\"full\"";
   for (int layer = 1; layer < 32; ++layer) types += ", \"shared\"";
   const auto shared = read_hf_config(with("indexer_types", types + "]", sparse), "c");

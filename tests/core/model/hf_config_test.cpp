@@ -226,7 +226,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 const std::string kTypes =
     "model_type: expected deepseek_v2, deepseek_v3, deepseek_v32, gemma, gemma2, gemma3_text, "
-    "glm4_moe, glm_moe_dsa, gpt2, gpt_oss, granite, llama, mimo, minimax_m2, mistral, mixtral, "
+    "glm4_moe, glm_moe_dsa, gpt2, gpt_oss, granite, llama, llama4_text, mimo, minimax_m2, mistral, "
+    "mixtral, "
     "olmo2, olmo3, olmoe, phi3, qwen2, qwen2_5_vl_text, qwen2_moe, qwen2_vl_text, qwen3, "
     "qwen3_moe, qwen3_vl_moe_text, qwen3_vl_text or smollm3, ";
 
@@ -307,9 +308,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "rope_scaling.low_freq_factor: expected a number, got nothing"},
         BadField{"rope_scaling",
                  R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
-                     "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
-                 "rope_scaling.high_freq_factor: expected a number above low_freq_factor (4), "
-                 "got 4"},
+                     "high_freq_factor": 3, "original_max_position_embeddings": 8192})",
+                 "rope_scaling.high_freq_factor: expected a number of at least low_freq_factor "
+                 "(4), got 3"},
         BadField{"rope_scaling",
                  R"({"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1,
                      "high_freq_factor": 4, "original_max_position_embeddings": 8192})",

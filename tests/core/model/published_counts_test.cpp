@@ -115,6 +115,26 @@ const Published kPublished[] = {
         "max_window_layers": 28, "tie_word_embeddings": false, "rope_theta": 1000000.0,
         "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})",
      7'615'616'512},
+    // meta-llama/Llama-4-Scout-17B-16E: 108,641,793,536 with 871,932,416 of images; Maverick
+    // likewise, 401,583,781,376.
+    {"Llama-4-Scout", R"({"model_type": "llama4", "vision_config": {"hidden_size": 1408},
+        "text_config": {"model_type": "llama4_text", "hidden_size": 5120,
+        "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_hidden_layers": 48,
+        "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+        "vocab_size": 202048, "max_position_embeddings": 10485760, "rms_norm_eps": 1e-05,
+        "num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1,
+        "attention_chunk_size": 8192, "use_qk_norm": true, "rope_scaling": {"factor": 16.0,
+        "high_freq_factor": 1.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+        "rope_type": "llama3"}}})",
+     108'641'793'536 - 871'932'416},
+    {"Llama-4-Maverick", R"({"model_type": "llama4", "vision_config": {"hidden_size": 1408},
+        "text_config": {"model_type": "llama4_text", "hidden_size": 5120,
+        "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_hidden_layers": 48,
+        "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+        "vocab_size": 202048, "max_position_embeddings": 1048576, "rms_norm_eps": 1e-05,
+        "num_local_experts": 128, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
+        "attention_chunk_size": 8192, "use_qk_norm": false}})",
+     401'583'781'376 - 871'932'416},
 };
 
 class PublishedCounts : public testing::TestWithParam<Published> {};

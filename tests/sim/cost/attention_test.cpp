@@ -250,5 +250,32 @@ RC_GTEST_FIXTURE_PROP(AttentionCostTest, DoublingTheSequenceTakesLonger, ()) {
   RC_ASSERT(cost_.nanoseconds(shape) >= before);
 }
 
+// Times by groups of query heads over those by heads, of one call (docs/lab/2026-11-30-kernels.md).
+TEST(AttentionByGroups, TakesTheMeasuredShare) {
+  struct Row {
+    std::int64_t batch, seq, heads, kv_heads, head_dim;
+    double by_heads, by_groups;  // ms
+  };
+  const auto share = [](const Row& r) {
+    Kernel kernel{.kind = KernelKind::attention_backward,
+                  .operands = {},
+                  .attributes = {{"batch", r.batch},
+                                 {"deterministic", 0},
+                                 {"head_dim", r.head_dim},
+                                 {"heads", r.heads},
+                                 {"kv_heads", r.kv_heads},
+                                 {"seq", r.seq}}};
+    return share_by_groups(kernel);
+  };
+  for (const Row& row : {Row{16, 1024, 32, 8, 64, 0.6802, 0.6002},
+                         {4, 4096, 32, 8, 64, 1.7235, 1.6621},
+                         {2, 8192, 14, 2, 64, 1.4170, 1.3830},
+                         {8, 1024, 32, 8, 128, 0.5512, 0.5060}})
+    EXPECT_NEAR(share(row) * row.by_heads / row.by_groups, 1, 0.04) << row.seq;
+  EXPECT_EQ(share({4, 2048, 32, 8, 128, 0, 0}), 1);   // long tiles do not gain
+  EXPECT_EQ(share({16, 1024, 32, 32, 64, 0, 0}), 1);  // no groups
+  EXPECT_EQ(share({1, 1024, 32, 8, 64, 0, 0}), 1);    // too few tiles
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan/newton_schulz.hpp"
 #include "tests/sim/cost/cost_fixture.hpp"
 
 namespace mfsdp {
@@ -39,7 +40,7 @@ class CostModelTest : public testing::Test {
 TEST_F(CostModelTest, StatesWhatItStandsOn) {
   EXPECT_EQ(model_.calibration(), "measured");
   EXPECT_EQ(testing_cost::model_of("h100", 8).calibration(), "datasheet");
-  EXPECT_EQ(model_.version(), "16");
+  EXPECT_EQ(model_.version(), "17");
 }
 
 TEST_F(CostModelTest, GemmIsTheTables) {
@@ -300,6 +301,22 @@ TEST(FullBytes, CountsAsNcclDoes) {
   EXPECT_EQ(full_bytes(collective, 8), Bytes(3200));
   collective.kind = CollectiveKind::all_reduce;
   EXPECT_EQ(full_bytes(collective, 8), Bytes(400));
+}
+
+/// Matrices of OLMo-2-1B on one H200, alone (docs/lab/2026-11-30-kernels.md): each of some 50 and 80
+/// kernels has a launch. Without these the prices are 35 % short.
+TEST_F(CostModelTest, NewtonSchulzHasItsLaunches) {
+  const auto milliseconds = [&](std::int64_t rows, std::int64_t cols) {
+    const Kernel kernel{.kind = KernelKind::newton_schulz,
+                        .operands = {tensor(Access::read_write, DType::bf16, {rows, cols})},
+                        .attributes = {{"cols", cols}, {"rows", rows}},
+                        .flops = newton_schulz_flops(rows, cols)};
+    return static_cast<double>(model_.kernel(kernel).value) * 1e-6;
+  };
+  EXPECT_NEAR(milliseconds(2048, 2048) / 0.556, 1, 0.12);
+  EXPECT_NEAR(milliseconds(8192, 2048) / 0.953, 1, 0.17);  // mean of 1.000 and 0.905
+  EXPECT_EQ(newton_schulz_launches(2048, 2048), 49);       // as a CUDA graph of it has nodes
+  EXPECT_EQ(newton_schulz_launches(1024, 4096), 77);
 }
 
 }  // namespace

@@ -74,6 +74,11 @@ Result<void> run_kind(const KernelRun<K::cast>& run) {
 }
 
 template <>
+Result<void> run_kind(const KernelRun<K::dequantise>& /*run*/) {
+  return fail("kernel dequantise", "is predicted and never run: expected --base-dtype compute");
+}
+
+template <>
 Result<void> run_kind(const KernelRun<K::sum_ranks>& run) {
   return run([&]<class In, class Out>(const SumRanks<In, Out>& k) {
     return with_grid<Real<In>>(k.grid, run.kernel(), "output",

@@ -1,5 +1,5 @@
 // The backward of attention by warpgroups, heads of 64, 96 and 128: a block processes tiles of 128
-// keys and one query head.
+// keys and one query head, or all query heads of a group.
 // Each of two warpgroups keeps the sums of dK and dV of 64 of the keys, and iterates over blocks of
 // 64 queries. A third warpgroup loads the next block by TMA. The order of work for a block of
 // queries in a warpgroup:
@@ -15,6 +15,7 @@
 // Two choices make it fast. Sums go directly from registers to memory, because shared memory is as
 // busy as the tensor cores. Heads are processed one after another, so that their sums stay in the
 // L2 cache.
+#include "core/plan/attention_choice.hpp"
 #include "gpu_backend/cuda/kernels/sm90a/attention_backward.cuh"
 
 namespace mfsdp::cuda {
@@ -187,11 +188,20 @@ Result<void> backward(const kernels::AttentionBackward<Bf16>& k, const Attention
                                              Layout<head_dim>::kBytes, k, maps, stream);
 }
 
+bool has_grouped_tiles(const kernels::AttentionShape& s) {
+  return is_bounded(s) || goes_by_groups({.seq_len = s.seq_len,
+                                          .batch = s.batch,
+                                          .heads = s.heads,
+                                          .kv_heads = s.kv_heads,
+                                          .head_dim = s.head_dim,
+                                          .backward = true});
+}
+
 }  // namespace
 
 Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,
                                           const AttentionBackwardMaps& maps, cudaStream_t stream) {
-  const bool bounded = is_bounded(k.shape);
+  const bool bounded = has_grouped_tiles(k.shape);
   switch (k.shape.head_dim) {
     case 64:
       return bounded ? backward<64, Sight::bounded>(k, maps, stream)

@@ -385,8 +385,8 @@ __device__ void store_rows(const float (&sums)[n], float scale, Bf16* to, std::i
 /// tile save its sums of dK and dV in memory, unless too few tiles would remain. The unit of time is
 /// a block of queries; 2 and 4 of them are what a tile takes besides. Tiles with a window are equally
 /// long. Documents have an unknown mean, here 1024 tokens, and any order. In whole attention the
-/// longest tile, which is the first, takes twice the mean; more than two heads would not leave their
-/// sums of dQ in the L2 cache.
+/// longest tile, which is the first, takes twice the mean; more than two heads of 256 would not leave
+/// their sums of dQ in the L2 cache.
 template <int head_dim>
 int tile_heads_of(const AttentionDims& dims, int blocks) {
   constexpr int kDocument = 1024;
@@ -399,7 +399,7 @@ int tile_heads_of(const AttentionDims& dims, int blocks) {
   if (whole) seers = dims.seq / 2;
   int best = 1;
   double least = INFINITY;
-  for (int heads = 1; heads <= (whole ? std::min(group, 2) : group); ++heads) {
+  for (int heads = 1; heads <= (whole && head_dim == 256 ? std::min(group, 2) : group); ++heads) {
     if (group % heads != 0) continue;
     const double tiles = static_cast<double>(dims.seq / keys) * (dims.heads / heads) * dims.batch;
     const double of_block = tiles / blocks;
