@@ -184,7 +184,7 @@ inline constexpr EngineTraits kDeepSpeed{
     .needs_two_shards = true,
     .basis =
         "deepspeed-zero1: from the sources of DeepSpeed 0.19.6 alone, bf16, for the rank that "
-        "needs most memory, the last; no run of this engine was measured"};
+        "needs most memory, the last"};
 
 /// The row of `base` with a name of its own, after `change`.
 [[nodiscard]] constexpr EngineTraits variant(EngineTraits base, EngineKind kind,
@@ -259,8 +259,7 @@ inline constexpr std::array kEngines{
                            row.deferral = "it does so under every trainer";
                            row.basis =
                                "deepspeed-zero2: from the sources of DeepSpeed 0.19.6 alone, bf16, "
-                               "for the rank that "
-                               "needs most memory, the last; no run of this engine was measured";
+                               "for the rank that needs most memory, the last";
                          }),
     engine_rows::variant(engine_rows::kDeepSpeed, EngineKind::deepspeed_zero3, "deepspeed-zero3",
                          "DeepSpeed ZeRO-3", [](EngineTraits& row) {
@@ -271,8 +270,7 @@ inline constexpr std::array kEngines{
                            row.deferral = "it does so under every trainer";
                            row.basis =
                                "deepspeed-zero3: from the sources of DeepSpeed 0.19.6 alone, bf16, "
-                               "with host work of "
-                               "hooks as FSDP2's; no run of this engine was measured";
+                               "with host work of hooks as FSDP2's";
                          })};
 
 static_assert([] {
