@@ -25,8 +25,13 @@
 
 namespace mfsdp {
 
-/// fp64 is for reference runs on the CPU: the GPU backend and the cost model do not support it.
-enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8 };
+/// fp64 is for reference runs on the CPU: the GPU backend and the cost model do not support it. The
+/// fp8 types only hold values that are multiplied by a scale (core/plan/kernels/fp8.hpp).
+enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8, fp8_e4m3, fp8_e5m2 };
+
+[[nodiscard]] constexpr bool is_fp8(DType dtype) {
+  return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
+}
 
 /// Axis of the device mesh (core/plan/mesh.hpp). The first five are the axes of the dense grid; pp
 /// and the last four are the axes of the experts' grid over the same ranks.
@@ -92,7 +97,8 @@ struct Names {
 }
 
 constexpr auto value_names(DType) {
-  return name_array("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint8");
+  return name_array("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint8", "fp8_e4m3",
+                    "fp8_e5m2");
 }
 constexpr auto value_names(Axis) {
   return name_array("pp", "dp_outer", "dp_shard", "cp", "tp", "expt_dp_outer", "expt_dp", "ep",
@@ -157,7 +163,9 @@ template <class Enum>
     case DType::int32: return 4;
     case DType::fp64:
     case DType::int64: return 8;
-    case DType::uint8: return 1;
+    case DType::uint8:
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2: return 1;
   }
   return 0;
 }
