@@ -1,0 +1,219 @@
+#include <string>
+
+#include "gpu_backend/cuda/kernels/fp8.cuh"
+#include "gpu_backend/cuda/kernels/fp8.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kUnroll = 4;
+constexpr std::int64_t kAmaxBlocks =
+    132 * 8;  ///< enough to fill a large GPU; each raises the amax once
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    amax_of(std::int64_t count, const T* input, float* amax) {
+  Largest<T> largest;
+  const std::int64_t packs = count / N;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads * kUnroll;
+  for (std::int64_t first =
+           static_cast<std::int64_t>(blockIdx.x) * kThreads * kUnroll + threadIdx.x;
+       first < packs; first += step) {
+    Pack<T, N> pack[kUnroll] = {};
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (first + u * kThreads < packs) pack[u] = load<T, N>(input + (first + u * kThreads) * N);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) largest.add(pack[u]);
+  }
+  const std::int64_t rest = packs * N + threadIdx.x;
+  if (blockIdx.x == 0 && rest < count) largest.add(load<T, 1>(input + rest));
+  raise_to(largest.bits(), amax);
+}
+
+template <class F>
+__device__ void set_scale(float factor, float* scale) {
+  if (blockIdx.x == 0 && threadIdx.x == 0) *scale = __fdiv_rn(1, factor);
+}
+
+template <class T, class F>
+__global__ void __launch_bounds__(kTileThreads)
+    cast_tiles(const CastCall<T, F> k, const TileOrder order) {
+  __shared__ TransposedTile<kCastStrip> tile;
+  const TileOrder::Place place = order.of(blockIdx.x);
+  const float factor = factor_of<F>(*k.amax);
+  set_scale<F>(factor, k.output_scale);
+  const int strip = static_cast<int>(threadIdx.x) % kCastStrips;
+  const int first_quad = static_cast<int>(threadIdx.x) / kCastStrips;
+  const std::int64_t col = place.col + strip * kCastStrip;
+  // All loads of a thread are in flight at once, unless they would need too many registers.
+  constexpr int kAtOnce = sizeof(T) == 2 ? kHalves : 1;
+  Largest<T> largest;
+#pragma unroll
+  for (int from = 0; from < kHalves; from += kAtOnce) {
+    Pack<T, kCastStrip> packs[kAtOnce][4] = {};
+    const auto row_of = [&](int half, int r) {
+      return place.row + 4 * ((from + half) * kHalfQuads + first_quad) + r;
+    };
+#pragma unroll
+    for (int half = 0; half < kAtOnce; ++half)
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        if (row_of(half, r) < k.rows && col < k.cols)
+          packs[half][r] = load_streaming<T, kCastStrip>(k.input + row_of(half, r) * k.cols + col);
+#pragma unroll
+    for (int half = 0; half < kAtOnce; ++half) {
+      float values[4][kCastStrip];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        if (k.next_amax != nullptr) largest.add(packs[half][r]);
+        widen_all(packs[half][r], values[r]);
+      }
+      const bool inside = row_of(half, 0) < k.rows && col < k.cols;
+      cast_block<F>(
+          values, factor, inside ? k.output : nullptr,
+          [&](int r) { return row_of(half, r) * k.cols + col; }, &tile,
+          (from + half) * kHalfQuads + first_quad, strip);
+    }
+  }
+  if (k.next_amax != nullptr) raise_to(largest.bits(), k.next_amax);
+  __syncthreads();
+  tile.write(place, k.rows, k.cols, reinterpret_cast<std::uint8_t*>(k.output_t));
+}
+
+/// The codes as stored alone; N elements at once.
+template <class T, class F, int N>
+__global__ void __launch_bounds__(kThreads) cast_elements(const CastCall<T, F> k) {
+  const float factor = factor_of<F>(*k.amax);
+  set_scale<F>(factor, k.output_scale);
+  const std::int64_t packs = k.rows * k.cols / N;
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.x) * kThreads * kUnroll + threadIdx.x;
+  Largest<T> largest;
+  Pack<T, N> pack[kUnroll] = {};
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u)
+    if (first + u * kThreads < packs)
+      pack[u] = load_streaming<T, N>(k.input + (first + u * kThreads) * N);
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    largest.add(pack[u]);
+    if (first + u * kThreads >= packs) continue;
+    float values[N < 4 ? 4 : N] = {};
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = element(pack[u], i);
+    F* const to = k.output + (first + u * kThreads) * N;
+    if constexpr (N == 8)
+      *reinterpret_cast<uint2*>(to) =
+          uint2{four_codes<F>(values, factor), four_codes<F>(values + 4, factor)};
+    else
+      to->bits = static_cast<std::uint8_t>(four_codes<F>(values, factor));
+  }
+  if (k.next_amax != nullptr) raise_to(largest.bits(), k.next_amax);
+}
+
+constexpr int kByteStrip = 16;
+constexpr int kByteStrips = kTile / kByteStrip;
+
+__global__ void __launch_bounds__(kTileThreads)
+    transpose_tiles(std::int64_t rows, std::int64_t cols, const std::uint8_t* input,
+                    std::uint8_t* output, const TileOrder order) {
+  static_assert(kTileThreads / kByteStrips * 4 == kTile);
+  __shared__ TransposedTile<kByteStrip> tile;
+  const TileOrder::Place place = order.of(blockIdx.x);
+  const int strip = static_cast<int>(threadIdx.x) % kByteStrips;
+  const int quad = static_cast<int>(threadIdx.x) / kByteStrips;
+  const std::int64_t row = place.row + 4 * quad;
+  const std::int64_t col = place.col + strip * kByteStrip;
+  uint4 loaded[4] = {};
+#pragma unroll
+  for (int r = 0; r < 4; ++r)
+    if (row < rows && col < cols)
+      loaded[r] = __ldcs(reinterpret_cast<const uint4*>(input + (row + r) * cols + col));
+  std::uint32_t words[4][4];
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    words[r][0] = loaded[r].x;
+    words[r][1] = loaded[r].y;
+    words[r][2] = loaded[r].z;
+    words[r][3] = loaded[r].w;
+  }
+  tile.put(quad, strip, words);
+  __syncthreads();
+  tile.write(place, rows, cols, output);
+}
+
+Result<void> check_tiles(const char* kernel, std::int64_t rows, std::int64_t cols,
+                         std::initializer_list<const void*> pointers) {
+  if (rows % 16 != 0 || cols % 16 != 0)
+    return fail(kernel, "expected rows and columns in multiples of 16, got " +
+                            std::to_string(rows) + " x " + std::to_string(cols));
+  if (!is_aligned(pointers, 16)) return fail(kernel, "expected matrices on multiples of 16 bytes");
+  return {};
+}
+
+}  // namespace
+
+template <class T>
+Result<void> amax(const AmaxCall<T>& k, cudaStream_t stream) {
+  if (!k.adds)
+    MFSDP_TRY(check(cudaMemsetAsync(k.amax, 0, sizeof *k.amax, stream), "cudaMemsetAsync", "amax"));
+  if (k.count == 0) return {};
+  const auto launch = [&](auto n) {
+    const std::int64_t blocks =
+        ceil_div(ceil_div(k.count, std::int64_t{n()}), std::int64_t{kThreads * kUnroll});
+    prefer_cache<amax_of<T, n()>>();
+    amax_of<T, n()>
+        <<<grid_of(std::min(blocks, kAmaxBlocks)), kThreads, 0, stream>>>(k.count, k.input, k.amax);
+  };
+  if (is_aligned({k.input}, 16))
+    launch(std::integral_constant<int, kPack<T>>{});
+  else
+    launch(std::integral_constant<int, 1>{});
+  return launched("amax");
+}
+
+template <class T, class F>
+Result<void> cast_scaled(const CastCall<T, F>& k, cudaStream_t stream, int tile_group) {
+  const std::int64_t count = k.rows * k.cols;
+  if (count == 0) return {};
+  if (k.output_t != nullptr) {
+    MFSDP_TRY(check_tiles("cast_scaled", k.rows, k.cols, {k.input, k.output, k.output_t}));
+    const TileOrder order = tiles_of(k.rows, k.cols, tile_group);
+    prefer_cache_with_tiles<cast_tiles<T, F>>();
+    cast_tiles<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(k, order);
+    return launched("cast_scaled");
+  }
+  constexpr int N = kCastStrip;
+  if (count % N == 0 && is_aligned({k.input}, 16) && is_aligned({k.output}, N))
+    cast_elements<T, F, N>
+        <<<grid_of(ceil_div(count / N, std::int64_t{kThreads * kUnroll})), kThreads, 0, stream>>>(
+            k);
+  else
+    cast_elements<T, F, 1>
+        <<<grid_of(ceil_div(count, std::int64_t{kThreads * kUnroll})), kThreads, 0, stream>>>(k);
+  return launched("cast_scaled");
+}
+
+Result<void> transpose_bytes(std::int64_t rows, std::int64_t cols, const std::uint8_t* input,
+                             std::uint8_t* output, cudaStream_t stream, int tile_group) {
+  if (rows == 0 || cols == 0) return {};
+  MFSDP_TRY(check_tiles("transpose", rows, cols, {input, output}));
+  const TileOrder order = tiles_of(rows, cols, tile_group);
+  prefer_cache_with_tiles<transpose_tiles>();
+  transpose_tiles<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(
+      rows, cols, input, output, order);
+  return launched("transpose");
+}
+
+#define MFSDP_FP8(T)                                                                 \
+  template Result<void> amax(const AmaxCall<T>&, cudaStream_t);                      \
+  template Result<void> cast_scaled(const CastCall<T, Fp8E4m3>&, cudaStream_t, int); \
+  template Result<void> cast_scaled(const CastCall<T, Fp8E5m2>&, cudaStream_t, int);
+MFSDP_FP8(Bf16)
+MFSDP_FP8(Fp16)
+MFSDP_FP8(float)
+#undef MFSDP_FP8
+
+}  // namespace mfsdp::cuda
