@@ -14,10 +14,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/runtime/step_report.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
 #include "gpu_backend/cuda/kernels/fp8.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/swiglu.hpp"
+#include "gpu_backend/cuda/kernels/update.hpp"
 #include "tests/bench/cuda/kernel_table.hpp"
 
 namespace mfsdp::cuda {
@@ -102,6 +104,36 @@ class Kernels {
           AmaxCall<float>{.count = kSlice, .input = a_.take<float>(kSlice), .amax = next_.data()},
           nullptr);
     });
+  }
+
+  void updates() {
+    const StepBlock step = make_step_block(2, 0.01, {});
+    const DeviceArray<StepBlock> block(std::vector<StepBlock>{step});
+    const DeviceArray<LossReport> loss(std::vector<LossReport>{{.inverse_tokens = 0.25F}});
+    const DeviceArray<kernels::DecayRun> runs(
+        std::vector<kernels::DecayRun>{{.first = 0, .count = kSlice, .decays = true}});
+    std::vector<AmaxRun> tensors;
+    for (std::int64_t i = 0; i < 4; ++i)
+      tensors.push_back({.first = i * (kSlice / 4), .count = kSlice / 4, .slot = i});
+    const DeviceArray<AmaxRun> d_tensors(tensors);
+    const DeviceArray<float> amaxes(std::vector<float>(4));
+    for (const bool takes : {false, true})
+      table_.row(
+          takes ? "adamw + amax" : "adamw", fmt::format("{}, fp32 main, bf16 weights", kSlice),
+          kSlice * 30, [&, this] {
+            return update(
+                kernels::Update<float, float, Bf16>{
+                    .elements = kSlice,
+                    .gradients = a_.take<float>(kSlice),
+                    .weights = a_.take<float>(kSlice),
+                    .compute = a_.take<Bf16>(kSlice),
+                    .states = {a_.take<float>(kSlice), a_.take<float>(kSlice)},
+                    .step = block.data(),
+                    .loss = reinterpret_cast<const float*>(loss.data())},
+                Optimizer::adamw, {}, {runs.data(), 1}, nullptr,
+                takes ? AmaxOfWeights{.runs = d_tensors.data(), .count = 4, .amax = amaxes.data()}
+                      : AmaxOfWeights{});
+          });
   }
 
   void producers() {
@@ -198,6 +230,7 @@ void bench_kernels() {
   kernels.transposes(kTokens, 28672);
   kernels.shard();
   kernels.producers();
+  kernels.updates();
 }
 
 void bench_orders() {
