@@ -1,4 +1,4 @@
-"""One block of Llama-3-8B by PyTorch, in bf16 and in FP8: what casts and products of others take."""
+"""One block of Llama-3-8B by PyTorch, in bf16 and in FP8: the time that casts and GEMMs take."""
 
 import argparse
 import json
@@ -161,7 +161,7 @@ def fp8(flags: Flags) -> int:
 
         python3 -m gpu_lab pytorch fp8 > pytorch_fp8.jsonl
 
-    FP8 products are torch._scaled_mm; casts, the largest magnitudes and transposes are compiled, and weights are cast in
+    FP8 GEMMs are torch._scaled_mm; casts, the largest magnitudes and transposes are compiled, and weights are cast in
     each pass. A JSON object a line: blocks by mode, then the casts alone, with the bytes that they must move as gb_per_s.
     """
     import torch
