@@ -4,6 +4,7 @@
 #include <cuda_fp8.h>
 
 #include <cfloat>
+#include <cstdlib>
 #include <type_traits>
 
 #include "gpu_backend/cuda/kernels/device.cuh"
@@ -92,12 +93,14 @@ struct TileOrder {
   std::int64_t row_tiles = 0;
   std::int64_t col_tiles = 0;
   int group = 1;
+  bool backwards = false;  ///< first what its producer wrote last, which the L2 cache still has
 
   struct Place {
     std::int64_t row;
     std::int64_t col;
   };
   [[nodiscard]] __device__ Place of(std::uint32_t block) const {
+    if (backwards) block = gridDim.x - 1 - block;
     const auto of_group = static_cast<std::uint32_t>(group * col_tiles);
     const std::uint32_t g = block / of_group;
     const std::uint32_t in_group = block % of_group;
@@ -114,7 +117,8 @@ inline constexpr int kTileGroup = 8;
                                         int group = kTileGroup) {
   return {.row_tiles = ceil_div(rows, std::int64_t{kTile}),
           .col_tiles = ceil_div(cols, std::int64_t{kTile}),
-          .group = group};
+          .group = std::abs(group),
+          .backwards = group < 0};
 }
 
 /// As prefer_cache, for a kernel with tiles: some 30 per cent of an SM's memory holds those of the

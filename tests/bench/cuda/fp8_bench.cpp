@@ -80,6 +80,19 @@ class Kernels {
     });
   }
 
+  /// Bytes as if the second pass found nothing in the L2 cache.
+  void both_passes(std::int64_t rows, std::int64_t cols, int group) {
+    table_.row(
+        group < 0 ? "amax, cast_scaled backwards" : "amax, cast_scaled", sizes(rows, cols),
+        rows * cols * 6, [=, this]() -> Result<void> {
+          const auto call = cast<Fp8E4m3>(rows, cols, true, true);
+          MFSDP_TRY(
+              amax(AmaxCall<Bf16>{.count = rows * cols, .input = call.input, .amax = next_.data()},
+                   nullptr));
+          return cast_scaled(call, nullptr, group);
+        });
+  }
+
   void transposes(std::int64_t rows, std::int64_t cols, int group = 8,
                   const std::string& name = "transpose") {
     const std::int64_t count = rows * cols;
@@ -242,6 +255,8 @@ void bench_orders() {
                     false, group);
       kernels.transposes(kTokens, cols, group, fmt::format("transpose, groups of {}", group));
     }
+  for (const std::int64_t cols : {4096, 6144, 14336, 28672})
+    for (const int group : {8, -8}) kernels.both_passes(kTokens, cols, group);
 }
 
 // ---- GEMMs -------------------------------------------------------------------------------------
