@@ -46,6 +46,17 @@ enum class LayoutRule { packed, megatron_fsdp };
 /// Activation recomputation: how much of a block's forward is repeated in backward.
 enum class Recompute { none, selective, full };
 
+/// FP8 products in linear layers of blocks. `current`: each tensor that they read is cast with a
+/// scale from its own largest magnitude.
+enum class Fp8Recipe { off, current };
+
+/// Which FP8 products may keep sums in fewer bits while a tile is computed.
+enum class Fp8Accumulate {
+  fast_forward,  ///< those of forward
+  split,         ///< none
+  fast           ///< all
+};
+
 enum class AllocatorPolicy { temporary, double_buffer, trace_pool, best_fit };
 
 /// How a collective moves bytes inside a node. The last two need operands in registered (symmetric)
@@ -109,6 +120,8 @@ constexpr auto value_names(Strategy) {
 }
 constexpr auto value_names(LayoutRule) { return name_array("packed", "megatron_fsdp"); }
 constexpr auto value_names(Recompute) { return name_array("none", "selective", "full"); }
+constexpr auto value_names(Fp8Recipe) { return name_array("off", "current"); }
+constexpr auto value_names(Fp8Accumulate) { return name_array("fast_forward", "split", "fast"); }
 constexpr auto value_names(AllocatorPolicy) {
   return name_array("temporary", "double_buffer", "trace_pool", "best_fit");
 }

@@ -12,6 +12,7 @@
 #include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/fp8.hpp"
 #include "core/plan/loss_scale.hpp"
 #include "core/plan/transport.hpp"
 
@@ -509,6 +510,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_clip(config.clip));
   MFSDP_TRY(check_states(config));
   MFSDP_TRY(check_lora(config));
+  MFSDP_TRY(check_fp8(config));
   return check_names(config);
 }
 

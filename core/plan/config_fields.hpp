@@ -25,12 +25,14 @@
 namespace mfsdp {
 
 /// The member that holds a field.
-using FieldMember = std::variant<
-    std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
-    std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*, RecomputePolicy PlanConfig::*,
-    Strategy PlanConfig::*, std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
-    AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-    StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*, Transport PlanConfig::*>;
+using FieldMember =
+    std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
+                 std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
+                 RecomputePolicy PlanConfig::*, Strategy PlanConfig::*,
+                 std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
+                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
+                 StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*,
+                 Transport PlanConfig::*, Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -363,6 +365,28 @@ inline constexpr std::array kConfigFields{
                 .flag_value = "S",
                 .help = "with --ep: strategy of experts",
                 .in_brackets = "default: as --strategy",
+                .takes_list = true},
+    ConfigField{.name = "fp8",
+                .member = &PlanConfig::fp8,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8",
+                .flag_value = "R",
+                .help = "products of blocks in FP8: off or current",
+                .takes_list = true},
+    ConfigField{.name = "fp8_keep_bf16",
+                .member = &PlanConfig::fp8_keep_bf16,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-keep-bf16",
+                .flag_value = "N",
+                .help = "with --fp8: first and last blocks in bf16",
+                .range = {.of = "blocks", .least = 0, .most = config_limits::blocks},
+                .takes_list = true},
+    ConfigField{.name = "fp8_accumulate",
+                .member = &PlanConfig::fp8_accumulate,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-accumulate",
+                .flag_value = "A",
+                .help = "sums of FP8: fast_forward, split or fast",
                 .takes_list = true},
 };
 

@@ -108,6 +108,7 @@ std::string training_class(const PlanConfig& config) {
     extras.push_back(fmt::format("{} weights between steps", to_string(config.main_dtype)));
   if (config.state_dtype != StateDtype::full)
     extras.push_back(fmt::format("{} states", to_string(config.state_dtype)));
+  if (config.has_fp8()) extras.emplace_back("FP8");
   if (config.has_lora()) extras.emplace_back("LoRA");
   if (!config.frozen.empty()) extras.emplace_back("frozen parameters");
   if (config.document_mask) extras.emplace_back("document masks");

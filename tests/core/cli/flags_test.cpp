@@ -82,7 +82,7 @@ TEST(Flags, WhatIsNotModelledSaysSo) {
   EXPECT_EQ(error_of({"--pipeline_parallel", "8"}),
             "--pipeline_parallel: pipeline parallelism is not modelled (docs/reference/limits.md)");
   for (const char* flag :
-       {"--pp", "--cp", "--context-parallel", "--sequence-parallel", "--qlora", "--fp8",
+       {"--pp", "--cp", "--context-parallel", "--sequence-parallel", "--qlora", "--mxfp8",
         "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
     EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/reference/limits.md)"))
         << error_of({flag, "2"});

@@ -186,7 +186,12 @@ enum class Value : std::uint8_t {
   d_normed2_first,
   d_attention_base,
   d_product_base,
-  log_probs  ///< of labels
+  log_probs,  ///< of labels
+  // Weights whose casts FP8 products read (fp8_steps.hpp).
+  qkv_weight,
+  attention_out_weight,
+  gate_up_weight,
+  down_weight
 };
 
 constexpr auto value_names(Value) {
@@ -241,13 +246,33 @@ constexpr auto value_names(Value) {
       "attention_out without adapters", "gate_up without adapters", "mlp_out without adapters",
       "d_normed1 without adapters", "d_normed1 with one adapter's", "d_normed1 with two adapters'",
       "d_normed2 without adapters", "d_normed2 with one adapter's", "d_attention without adapters",
-      "d_product without adapters", "log-probabilities of labels");
+      "d_product without adapters", "log-probabilities of labels", "the weight of qkv",
+      "the weight of attention_out", "the weight of gate_up", "the weight of down");
+}
+
+/// What of a value is held. A cast is of one FP8 type, which its scale is for.
+enum class ValueForm : std::uint8_t {
+  whole,  ///< the value itself
+  amax,
+  e4m3,
+  e4m3_t,  ///< transposed
+  e4m3_scale,
+  e5m2,
+  e5m2_t,
+  e5m2_scale
+};
+
+constexpr auto value_names(ValueForm) {
+  return name_array("whole", "largest magnitude", "E4M3 cast", "transposed E4M3 cast",
+                    "scale of the E4M3 cast", "E5M2 cast", "transposed E5M2 cast",
+                    "scale of the E5M2 cast");
 }
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
 struct OwnedValue {
   Value value = Value::unknown;
   std::int8_t shift = 0;  ///< of the owner
+  ValueForm form = ValueForm::whole;
 
   friend bool operator==(const OwnedValue&, const OwnedValue&) = default;
 };
