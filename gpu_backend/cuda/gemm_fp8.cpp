@@ -7,8 +7,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-constexpr std::int64_t kFp8Multiple = 16;  ///< elements, and bytes of an operand's alignment
-constexpr int kLeastCapability = 89;       ///< 8.9: Ada; 9.0: Hopper
+constexpr int kLeastCapability = 89;  ///< 8.9: Ada; 9.0: Hopper
 
 }  // namespace
 
@@ -25,11 +24,14 @@ Result<void> check_fp8_shape(const GemmShape& shape) {
         where,
         "expected FP8 operands whose rows are terms of a sum: a[rows, inner], b[cols, inner]");
   for (const std::int64_t size : {shape.rows, shape.cols, shape.inner, shape.a_row, shape.b_row})
-    if (size % kFp8Multiple != 0)
-      return fail(
-          where, fmt::format("expected dimensions in multiples of {}, got {}", kFp8Multiple, size));
-  if (shape.alignment < kFp8Multiple)
-    return fail(where, fmt::format("expected operands on multiples of {} bytes", kFp8Multiple));
+    if (size % kernels::kFp8Grain != 0)
+      return fail(where, fmt::format("expected dimensions in multiples of {}, got {}",
+                                     kernels::kFp8Grain, size));
+  if (shape.bias && shape.result == DType::fp32)
+    return fail(where, "expected a result in 16 bits beside a bias");
+  if (shape.alignment < kernels::kFp8Grain)
+    return fail(where,
+                fmt::format("expected operands on multiples of {} bytes", kernels::kFp8Grain));
   return {};
 }
 

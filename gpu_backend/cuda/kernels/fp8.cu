@@ -6,6 +6,9 @@
 namespace mfsdp::cuda {
 namespace {
 
+using kernels::Amax;
+using kernels::CastScaled;
+
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;
 constexpr std::int64_t kAmaxBlocks =
@@ -31,6 +34,19 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x == 0 && rest < count) largest.add(load<T, 1>(input + rest));
   raise_to(largest.bits(), amax);
 }
+
+/// CastScaled with its FP8 type.
+template <class T, class F>
+struct CastCall {
+  std::int64_t rows;
+  std::int64_t cols;
+  const T* input;
+  const float* amax;
+  F* output;
+  F* output_t;
+  float* output_scale;
+  float* next_amax;
+};
 
 template <class F>
 __device__ void set_scale(float factor, float* scale) {
@@ -144,43 +160,12 @@ __global__ void __launch_bounds__(kTileThreads)
   tile.write(place, rows, cols, output);
 }
 
-Result<void> check_tiles(const char* kernel, std::int64_t rows, std::int64_t cols,
-                         std::initializer_list<const void*> pointers) {
-  if (rows % 16 != 0 || cols % 16 != 0)
-    return fail(kernel, "expected rows and columns in multiples of 16, got " +
-                            std::to_string(rows) + " x " + std::to_string(cols));
-  if (!is_aligned(pointers, 16)) return fail(kernel, "expected matrices on multiples of 16 bytes");
-  return {};
-}
-
-}  // namespace
-
-template <class T>
-Result<void> amax(const AmaxCall<T>& k, cudaStream_t stream) {
-  if (!k.adds)
-    MFSDP_TRY(check(cudaMemsetAsync(k.amax, 0, sizeof *k.amax, stream), "cudaMemsetAsync", "amax"));
-  if (k.count == 0) return {};
-  const auto launch = [&](auto n) {
-    const std::int64_t blocks =
-        ceil_div(ceil_div(k.count, std::int64_t{n()}), std::int64_t{kThreads * kUnroll});
-    prefer_cache<amax_of<T, n()>>();
-    amax_of<T, n()>
-        <<<grid_of(std::min(blocks, kAmaxBlocks)), kThreads, 0, stream>>>(k.count, k.input, k.amax);
-  };
-  if (is_aligned({k.input}, 16))
-    launch(std::integral_constant<int, kPack<T>>{});
-  else
-    launch(std::integral_constant<int, 1>{});
-  return launched("amax");
-}
-
 template <class T, class F>
-Result<void> cast_scaled(const CastCall<T, F>& k, cudaStream_t stream, int tile_group) {
+Result<void> launch_cast(const CastCall<T, F>& k, cudaStream_t stream) {
   const std::int64_t count = k.rows * k.cols;
-  if (count == 0) return {};
   if (k.output_t != nullptr) {
-    MFSDP_TRY(check_tiles("cast_scaled", k.rows, k.cols, {k.input, k.output, k.output_t}));
-    const TileOrder order = tiles_of(k.rows, k.cols, tile_group);
+    MFSDP_TRY(check_transposes("cast_scaled", k.rows, k.cols, {k.input, k.output, k.output_t}));
+    const TileOrder order = tiles_of(k.rows, k.cols);
     prefer_cache_with_tiles<cast_tiles<T, F>>();
     cast_tiles<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(k, order);
     return launched("cast_scaled");
@@ -196,21 +181,69 @@ Result<void> cast_scaled(const CastCall<T, F>& k, cudaStream_t stream, int tile_
   return launched("cast_scaled");
 }
 
-Result<void> transpose_bytes(std::int64_t rows, std::int64_t cols, const std::uint8_t* input,
-                             std::uint8_t* output, cudaStream_t stream, int tile_group) {
-  if (rows == 0 || cols == 0) return {};
-  MFSDP_TRY(check_tiles("transpose", rows, cols, {input, output}));
-  const TileOrder order = tiles_of(rows, cols, tile_group);
+}  // namespace
+
+Result<void> check_transposes(std::string_view kernel, std::int64_t rows, std::int64_t cols,
+                              std::initializer_list<const void*> matrices) {
+  if (rows % 16 != 0 || cols % 16 != 0)
+    return fail("kernel " + std::string(kernel),
+                "expected rows and columns in multiples of 16 for a transposed copy, got " +
+                    std::to_string(rows) + " x " + std::to_string(cols));
+  if (!is_aligned(matrices, 16))
+    return fail("kernel " + std::string(kernel), "expected matrices on multiples of 16 bytes");
+  return {};
+}
+
+template <class T>
+Result<void> amax(const Amax<T>& k, cudaStream_t stream) {
+  if (!k.adds)
+    MFSDP_TRY(check(cudaMemsetAsync(k.amax, 0, sizeof *k.amax, stream), "cudaMemsetAsync", "amax"));
+  const std::int64_t count = k.rows * k.cols;
+  if (count == 0) return {};
+  const auto launch = [&](auto n) {
+    const std::int64_t blocks =
+        ceil_div(ceil_div(count, std::int64_t{n()}), std::int64_t{kThreads * kUnroll});
+    prefer_cache<amax_of<T, n()>>();
+    amax_of<T, n()>
+        <<<grid_of(std::min(blocks, kAmaxBlocks)), kThreads, 0, stream>>>(count, k.input, k.amax);
+  };
+  if (is_aligned({k.input}, 16))
+    launch(std::integral_constant<int, kPack<T>>{});
+  else
+    launch(std::integral_constant<int, 1>{});
+  return launched("amax");
+}
+
+template <class T>
+Result<void> cast_scaled(const CastScaled<T>& k, cudaStream_t stream) {
+  const auto cast_to = [&]<class F>(F) {
+    return launch_cast(CastCall<T, F>{.rows = k.rows,
+                                      .cols = k.cols,
+                                      .input = k.input,
+                                      .amax = k.amax,
+                                      .output = reinterpret_cast<F*>(k.output.data),
+                                      .output_t = reinterpret_cast<F*>(k.output_t.data),
+                                      .output_scale = k.output_scale,
+                                      .next_amax = k.next_amax},
+                       stream);
+  };
+  if (k.rows == 0 || k.cols == 0) return {};
+  return k.dtype() == DType::fp8_e4m3 ? cast_to(Fp8E4m3{}) : cast_to(Fp8E5m2{});
+}
+
+Result<void> transpose(const kernels::Transpose& k, cudaStream_t stream) {
+  if (k.rows == 0 || k.cols == 0) return {};
+  MFSDP_TRY(check_transposes("transpose", k.rows, k.cols, {k.input.data, k.output.data}));
+  const TileOrder order = tiles_of(k.rows, k.cols);
   prefer_cache_with_tiles<transpose_tiles>();
   transpose_tiles<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(
-      rows, cols, input, output, order);
+      k.rows, k.cols, &k.input.data->bits, &k.output.data->bits, order);
   return launched("transpose");
 }
 
-#define MFSDP_FP8(T)                                                                 \
-  template Result<void> amax(const AmaxCall<T>&, cudaStream_t);                      \
-  template Result<void> cast_scaled(const CastCall<T, Fp8E4m3>&, cudaStream_t, int); \
-  template Result<void> cast_scaled(const CastCall<T, Fp8E5m2>&, cudaStream_t, int);
+#define MFSDP_FP8(T)                                        \
+  template Result<void> amax(const Amax<T>&, cudaStream_t); \
+  template Result<void> cast_scaled(const CastScaled<T>&, cudaStream_t);
 MFSDP_FP8(Bf16)
 MFSDP_FP8(Fp16)
 MFSDP_FP8(float)

@@ -50,7 +50,7 @@ class Largest {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const std::uint32_t bits = __float_as_uint(element(pack, i)) & 0x7fffffffU;
-        bits_ = max(bits_, std::is_same_v<T, Bf16> ? bits >> 16U : bits);
+        bits_ = std::is_same_v<T, Bf16> ? __vmaxu2(bits_, bits >> 16U) : max(bits_, bits);
       }
     }
   }

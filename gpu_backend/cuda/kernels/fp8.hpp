@@ -10,52 +10,32 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 
 #include "core/base/error.hpp"
-#include "core/plan/kernels/element_types.hpp"
+#include "core/plan/kernels/fp8.hpp"
 
 namespace mfsdp::cuda {
 
-/// amax = the largest magnitude of `count` elements, or of those and what `amax` was. T: bf16, fp16,
-/// fp32.
+/// T: bf16, fp16, fp32.
 template <class T>
-struct AmaxCall {
-  std::int64_t count = 0;
-  const T* input = nullptr;
-  bool adds = false;
-  float* amax = nullptr;
-};
+[[nodiscard]] Result<void> amax(const kernels::Amax<T>& k, cudaStream_t stream);
 
+/// One read of the input gives both copies. T: bf16, fp16, fp32.
 template <class T>
-[[nodiscard]] Result<void> amax(const AmaxCall<T>& k, cudaStream_t stream);
+[[nodiscard]] Result<void> cast_scaled(const kernels::CastScaled<T>& k, cudaStream_t stream);
 
-/// Codes of input[rows, cols], as stored, transposed, or both, from one read of the input. With
-/// output_t, rows and cols are multiples of 16 and all matrices begin on multiples of 16 bytes.
-template <class T, class F>
-struct CastCall {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  const T* input = nullptr;
-  const float* amax = nullptr;    ///< [1]
-  F* output = nullptr;            ///< [rows, cols], or null
-  F* output_t = nullptr;          ///< [cols, rows], or null
-  float* output_scale = nullptr;  ///< [1]
-  float* next_amax = nullptr;     ///< [1], or null: becomes at least the input's largest magnitude
-};
+[[nodiscard]] Result<void> transpose(const kernels::Transpose& k, cudaStream_t stream);
 
-/// T: bf16, fp16, fp32. F: either FP8 type.
-template <class T, class F>
-[[nodiscard]] Result<void> cast_scaled(const CastCall<T, F>& k, cudaStream_t stream,
-                                       int tile_group = 8);
-
-/// output[cols, rows] = the transpose of input[rows, cols], elements of one byte. Both dimensions
-/// are multiples of 16 and both matrices begin on multiples of 16 bytes.
-[[nodiscard]] Result<void> transpose_bytes(std::int64_t rows, std::int64_t cols,
-                                           const std::uint8_t* input, std::uint8_t* output,
-                                           cudaStream_t stream, int tile_group = 8);
+/// Transposed copies need rows and cols in multiples of 16, and matrices that begin on multiples of
+/// 16 bytes.
+[[nodiscard]] Result<void> check_transposes(std::string_view kernel, std::int64_t rows,
+                                            std::int64_t cols,
+                                            std::initializer_list<const void*> matrices);
 
 /// Where the codes of a matrix go, if its amax is known before its values are: that of earlier steps.
-/// At least one copy; both as in CastCall.
+/// At least one copy; both as in kernels::CastScaled.
 template <class F>
 struct CastTargets {
   const float* amax = nullptr;

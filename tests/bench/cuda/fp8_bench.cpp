@@ -1,11 +1,11 @@
 // FP8 on one GPU: kernels as a Markdown table, GEMMs as CSV rows of scenarios/gpus/tables.
 //
-//   fp8_bench [kernels | layers | grid | orders] [SECONDS]      all but orders without an argument
+//   fp8_bench [kernels | layers | grid] [SECONDS]
 //
 // `layers`: the GEMMs of Llama-3-8B's and 1B's layers at 8192 tokens, beside bf16, each SECONDS
 // (0.5) without pause, of which the second half is timed, at the power limit. `grid`: other lengths
 // and models, a third as long, of which others than 8B's accumulate fast in forward alone. `first_ms` is of the algorithm that cuBLASLt's heuristics put first,
-// `chosen_ms` of the one that GemmPlanner chose by time. `orders`: casts by the order of their tiles.
+// `chosen_ms` of the one that GemmPlanner chose by time.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -50,71 +50,76 @@ class Kernels {
 
   void amaxes(std::int64_t rows, std::int64_t cols) {
     table_.row("amax", sizes(rows, cols), rows * cols * 2, [=, this] {
-      return amax(
-          AmaxCall<Bf16>{
-              .count = rows * cols, .input = a_.take<Bf16>(rows * cols), .amax = next_.data()},
-          nullptr);
+      return amax(kernels::Amax<Bf16>{.rows = rows,
+                                      .cols = cols,
+                                      .input = a_.take<Bf16>(rows * cols),
+                                      .amax = next_.data()},
+                  nullptr);
     });
   }
 
-  template <class F>
-  CastCall<Bf16, F> cast(std::int64_t rows, std::int64_t cols, bool stored, bool transposed) {
+  kernels::CastScaled<Bf16> cast(std::int64_t rows, std::int64_t cols, bool stored, bool transposed,
+                                 DType dtype) {
     const std::int64_t count = rows * cols;
-    return {.rows = rows,
-            .cols = cols,
-            .input = a_.take<Bf16>(count),
-            .amax = amax_.data(),
-            .output = stored ? a_.take<F>(count) : nullptr,
-            .output_t = transposed ? a_.take<F>(count) : nullptr,
-            .output_scale = scale_.data()};
+    kernels::CastScaled<Bf16> call{.rows = rows,
+                                   .cols = cols,
+                                   .input = a_.take<Bf16>(count),
+                                   .amax = amax_.data(),
+                                   .output_scale = scale_.data()};
+    if (stored) call.output = {a_.take<AnyFp8>(count), dtype};
+    if (transposed) call.output_t = {a_.take<AnyFp8>(count), dtype};
+    return call;
   }
 
-  template <class F = Fp8E4m3>
   void casts(const std::string& name, std::int64_t rows, std::int64_t cols, bool stored,
-             bool transposed, bool next = false, int group = 8) {
+             bool transposed, bool next = false, DType dtype = DType::fp8_e4m3) {
     const std::int64_t bytes = rows * cols * (2 + (stored ? 1 : 0) + (transposed ? 1 : 0));
     table_.row(name, sizes(rows, cols), bytes, [=, this] {
-      auto call = cast<F>(rows, cols, stored, transposed);
+      auto call = cast(rows, cols, stored, transposed, dtype);
       if (next) call.next_amax = next_.data();
-      return cast_scaled(call, nullptr, group);
+      return cast_scaled(call, nullptr);
     });
   }
 
-  /// Bytes as if the second pass found nothing in the L2 cache.
-  void both_passes(std::int64_t rows, std::int64_t cols, int group) {
-    table_.row(
-        group < 0 ? "amax, cast_scaled backwards" : "amax, cast_scaled", sizes(rows, cols),
-        rows * cols * 6, [=, this]() -> Result<void> {
-          const auto call = cast<Fp8E4m3>(rows, cols, true, true);
-          MFSDP_TRY(
-              amax(AmaxCall<Bf16>{.count = rows * cols, .input = call.input, .amax = next_.data()},
-                   nullptr));
-          return cast_scaled(call, nullptr, group);
-        });
+  /// The second pass may find a part of the input in the L2 cache; the bytes count it.
+  void both_passes(std::int64_t rows, std::int64_t cols) {
+    table_.row("amax, cast_scaled", sizes(rows, cols), rows * cols * 6,
+               [=, this]() -> Result<void> {
+                 const auto call = cast(rows, cols, true, true, DType::fp8_e4m3);
+                 MFSDP_TRY(amax(
+                     kernels::Amax<Bf16>{
+                         .rows = rows, .cols = cols, .input = call.input, .amax = next_.data()},
+                     nullptr));
+                 return cast_scaled(call, nullptr);
+               });
   }
 
-  void transposes(std::int64_t rows, std::int64_t cols, int group = 8,
-                  const std::string& name = "transpose") {
+  void transposes(std::int64_t rows, std::int64_t cols) {
     const std::int64_t count = rows * cols;
-    table_.row(name, sizes(rows, cols), 2 * count, [=, this] {
-      return transpose_bytes(rows, cols, a_.take<std::uint8_t>(count), a_.take<std::uint8_t>(count),
-                             nullptr, group);
+    table_.row("transpose", sizes(rows, cols), 2 * count, [=, this] {
+      return transpose({.rows = rows,
+                        .cols = cols,
+                        .input = {a_.take<const AnyFp8>(count)},
+                        .output = {a_.take<AnyFp8>(count)}},
+                       nullptr);
     });
   }
 
   void shard() {
     table_.row("cast_scaled, fp32 as stored", fmt::format("{}", kSlice), kSlice * 5, [=, this] {
-      return cast_scaled(CastCall<float, Fp8E4m3>{.rows = 1,
-                                                  .cols = kSlice,
-                                                  .input = a_.take<float>(kSlice),
-                                                  .amax = amax_.data(),
-                                                  .output = a_.take<Fp8E4m3>(kSlice),
-                                                  .output_scale = scale_.data()},
-                         nullptr);
+      return cast_scaled(
+          kernels::CastScaled<float>{.rows = 1,
+                                     .cols = kSlice,
+                                     .input = a_.take<float>(kSlice),
+                                     .amax = amax_.data(),
+                                     .output = {a_.take<AnyFp8>(kSlice), DType::fp8_e4m3},
+                                     .output_scale = scale_.data()},
+          nullptr);
     });
     table_.row("amax, fp32", fmt::format("{}", kSlice), kSlice * 4, [=, this] {
       return amax(
-          AmaxCall<float>{.count = kSlice, .input = a_.take<float>(kSlice), .amax = next_.data()},
+          kernels::Amax<float>{
+              .rows = 1, .cols = kSlice, .input = a_.take<float>(kSlice), .amax = next_.data()},
           nullptr);
     });
   }
@@ -234,29 +239,18 @@ void bench_kernels() {
   for (const std::int64_t cols : widths)
     kernels.casts("cast_scaled, both copies", kTokens, cols, true, true);
   kernels.casts("cast_scaled, both copies, next amax", kTokens, 14336, true, true, true);
-  kernels.casts<Fp8E5m2>("cast_scaled, both copies, e5m2", kTokens, 28672, true, true);
+  kernels.casts("cast_scaled, both copies, e5m2", kTokens, 28672, true, true, false,
+                DType::fp8_e5m2);
   kernels.casts("cast_scaled, as stored", kTokens, 14336, true, false);
   kernels.casts("cast_scaled, transposed", kTokens, 14336, false, true);
   for (const Layer& layer : kLlama8b)
     kernels.casts("cast_scaled, weight, both copies", layer.outputs, layer.inputs, true, true);
   for (const Layer& layer : kLlama8b) kernels.transposes(layer.outputs, layer.inputs);
   kernels.transposes(kTokens, 28672);
+  for (const std::int64_t cols : widths) kernels.both_passes(kTokens, cols);
   kernels.shard();
   kernels.producers();
   kernels.updates();
-}
-
-void bench_orders() {
-  Table table("");
-  Kernels kernels(table);
-  for (const std::int64_t cols : {4096, 14336, 28672})
-    for (const int group : {1, 2, 4, 8, 16, 64}) {
-      kernels.casts(fmt::format("cast_scaled, groups of {}", group), kTokens, cols, true, true,
-                    false, group);
-      kernels.transposes(kTokens, cols, group, fmt::format("transpose, groups of {}", group));
-    }
-  for (const std::int64_t cols : {4096, 6144, 14336, 28672})
-    for (const int group : {8, -8}) kernels.both_passes(kTokens, cols, group);
 }
 
 // ---- GEMMs -------------------------------------------------------------------------------------
@@ -502,7 +496,6 @@ int bench(std::string_view what, double seconds) {
   required(GemmPlanner::create({}));
   fmt::print("# {}, CUDA driver {}, runtime {}, cuBLASLt {}\n", device.name, driver, runtime,
              cublas_lt().version());
-  if (what == "orders") bench_orders();
   if (what.empty() || what == "kernels") bench_kernels();
   if (what.empty() || what == "layers") bench_layers(seconds);
   if (what.empty() || what == "grid") bench_grid(seconds / 3);

@@ -58,6 +58,12 @@ float expected_amax(const std::vector<T>& values) {
   return most;
 }
 
+/// The bytes of any array; the type only matters if it is an FP8 one.
+template <class F>
+Fp8Elements<AnyFp8> elements_of(const DeviceArray<F>& array) {
+  return {reinterpret_cast<AnyFp8*>(array.data()), is_fp8_type<F> ? dtype_of<F> : DType::fp8_e4m3};
+}
+
 /// Casts in all three ways and compares with the CPU's codes.
 template <class T, class F>
 void expect_cast(const std::vector<T>& values, MatrixSize size, float amax) {
@@ -70,16 +76,17 @@ void expect_cast(const std::vector<T>& values, MatrixSize size, float amax) {
     const auto count = static_cast<std::int64_t>(values.size());
     const DeviceArray<F> output(count), output_t(count);
     const DeviceArray<float> scale(1), next(std::vector<float>{0});
-    expect_runs(
-        cast_scaled(CastCall<T, F>{.rows = size.rows,
-                                   .cols = size.cols,
-                                   .input = input.data(),
-                                   .amax = of.data(),
-                                   .output = (copies & 1) != 0 ? output.data() : nullptr,
-                                   .output_t = (copies & 2) != 0 ? output_t.data() : nullptr,
-                                   .output_scale = scale.data(),
-                                   .next_amax = next.data()},
-                    nullptr));
+    expect_runs(cast_scaled(
+        kernels::CastScaled<T>{
+            .rows = size.rows,
+            .cols = size.cols,
+            .input = input.data(),
+            .amax = of.data(),
+            .output = (copies & 1) != 0 ? elements_of(output) : Fp8Elements<AnyFp8>{},
+            .output_t = (copies & 2) != 0 ? elements_of(output_t) : Fp8Elements<AnyFp8>{},
+            .output_scale = scale.data(),
+            .next_amax = next.data()},
+        nullptr));
     EXPECT_TRUE((copies & 1) == 0 || same_bits(output.download(), codes));
     EXPECT_TRUE((copies & 2) == 0 || same_bits(output_t.download(), transposed));
     EXPECT_TRUE(output.margin_is_whole() && output_t.margin_is_whole());
@@ -132,11 +139,11 @@ TYPED_TEST(DeviceFp8, CastsAShardOfAnyLengthAndPlace) {
     const std::int64_t count = 10'007 - first;
     const DeviceArray<TypeParam> output(count);
     const DeviceArray<float> scale(1);
-    expect_runs(cast_scaled(CastCall<float, TypeParam>{.rows = 1,
+    expect_runs(cast_scaled(kernels::CastScaled<float>{.rows = 1,
                                                        .cols = count,
                                                        .input = input.data() + first,
                                                        .amax = amax.data(),
-                                                       .output = output.data(),
+                                                       .output = elements_of(output),
                                                        .output_scale = scale.data()},
                             nullptr));
     EXPECT_TRUE(same_bits(output.download(), expected_codes<float, TypeParam>(
@@ -154,10 +161,11 @@ template <class T>
 float amax_of(const std::vector<T>& values, std::int64_t first, bool adds, float before) {
   const DeviceArray<T> input(values);
   const DeviceArray<float> result(std::vector<float>{before});
-  expect_runs(amax(AmaxCall<T>{.count = static_cast<std::int64_t>(values.size()) - first,
-                               .input = input.data() + first,
-                               .adds = adds,
-                               .amax = result.data()},
+  expect_runs(amax(kernels::Amax<T>{.rows = 1,
+                                    .cols = static_cast<std::int64_t>(values.size()) - first,
+                                    .input = input.data() + first,
+                                    .adds = adds,
+                                    .amax = result.data()},
                    nullptr));
   return result.download()[0];
 }
@@ -193,16 +201,14 @@ TEST(DeviceTranspose, MovesEveryByte) {
     for (std::int64_t i = 0; i < count; ++i)
       values.push_back(static_cast<std::uint8_t>((i * 2654435761LL) >> 13));
     const DeviceArray<std::uint8_t> input(values), output(count);
-    expect_runs(transpose_bytes(size.rows, size.cols, input.data(), output.data(), nullptr));
+    expect_runs(transpose({.rows = size.rows,
+                           .cols = size.cols,
+                           .input = {reinterpret_cast<const AnyFp8*>(input.data())},
+                           .output = elements_of(output)},
+                          nullptr));
     EXPECT_TRUE(same_bits(output.download(), expected_transpose(values, size)));
     EXPECT_TRUE(output.margin_is_whole());
   }
-}
-
-TEST(DeviceTranspose, RefusesWhatItCannotRead) {
-  const DeviceArray<std::uint8_t> bytes(4096);
-  EXPECT_FALSE(transpose_bytes(24, 16, bytes.data(), bytes.data(), nullptr));
-  EXPECT_FALSE(transpose_bytes(16, 16, bytes.data() + 8, bytes.data(), nullptr));
 }
 
 /// Compares with what a producer stored.

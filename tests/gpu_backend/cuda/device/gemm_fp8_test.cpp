@@ -28,7 +28,7 @@ void expect_fp8_product(std::int64_t rows, std::int64_t cols, std::int64_t inner
   const DeviceArray<B> d_b(b);
   const DeviceArray<C> d_c(before);
   const DeviceArray<Bf16> d_bias(bias);
-  const DeviceArray<float> scales(std::vector<float>{0.02F, 0.5F});
+  const DeviceArray<float> scales(std::vector<float>{0.02F, 0, 0, 0, 0.5F});
   const DeviceArray<std::uint8_t> workspace(32 << 20);
   const GemmShape shape{
       .rows = rows,
@@ -49,7 +49,7 @@ void expect_fp8_product(std::int64_t rows, std::int64_t cols, std::int64_t inner
                           .c = d_c.data(),
                           .workspace = workspace.as_bytes(),
                           .a_scale = scales.data(),
-                          .b_scale = scales.data() + 1};
+                          .b_scale = scales.data() + 4};
   auto planner = GemmPlanner::create({});
   ASSERT_TRUE(planner);
   const auto prepared = planner->prepare(shape, memory, nullptr);
