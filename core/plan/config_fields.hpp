@@ -38,9 +38,10 @@ using FieldMember =
 enum class FieldTopic { parallelism, memory, numbers };
 
 /// Columns are only appended to the CSV: `first` fields come before memory and times, `second`
-/// after them, then `later`, and `newest` at the end. Results that were stored before a field of
-/// the last two existed get its default, or the value that result_config.cpp gives.
-enum class FieldAge { first, second, later, newest };
+/// after them, then `later` and `newest`, and `last` after all others. Results that were stored
+/// before a field of the last three existed get its default, or the value that result_config.cpp
+/// gives.
+enum class FieldAge { first, second, later, newest, last };
 
 /// The unit of an integer, and its smallest and largest value.
 struct CountRange {
@@ -372,7 +373,8 @@ inline constexpr std::array kConfigFields{
                 .flag = "--fp8",
                 .flag_value = "R",
                 .help = "products of blocks in FP8: off or current",
-                .takes_list = true},
+                .takes_list = true,
+                .age = FieldAge::last},
     ConfigField{.name = "fp8_keep_bf16",
                 .member = &PlanConfig::fp8_keep_bf16,
                 .topic = FieldTopic::numbers,
@@ -380,14 +382,16 @@ inline constexpr std::array kConfigFields{
                 .flag_value = "N",
                 .help = "with --fp8: first and last blocks in bf16",
                 .range = {.of = "blocks", .least = 0, .most = config_limits::blocks},
-                .takes_list = true},
+                .takes_list = true,
+                .age = FieldAge::last},
     ConfigField{.name = "fp8_accumulate",
                 .member = &PlanConfig::fp8_accumulate,
                 .topic = FieldTopic::numbers,
                 .flag = "--fp8-accumulate",
                 .flag_value = "A",
                 .help = "sums of FP8: fast_forward, split or fast",
-                .takes_list = true},
+                .takes_list = true,
+                .age = FieldAge::last},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.

@@ -58,7 +58,7 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
     tensor({.name = as_name,
             .dtype = dtype,
             .elements = checked_mul(rows, cols),
-            .category = of_weight ? Category::unsharded_weight : Category::activation,
+            .category = of_weight ? Category::workspace : Category::activation,
             .slot_class = slot_class});
     operands.push_back(in_fp8(on(role, as_name), dtype));
   };

@@ -27,6 +27,9 @@ constexpr double kContiguousEfficiency = 0.9;
 constexpr double kStridedOfSm = 1695.36 / 132;
 constexpr double kPiecesOfSm = 847.68 / 132;
 
+// Datasheets of all GPUs with FP8 state twice the dense rate of bf16.
+constexpr double kFp8Speed = 2;
+
 std::optional<AccessPattern> pattern_of(const Kernel& kernel) {
   const Attribute* pattern = kernel.find_attribute("pattern");
   if (pattern == nullptr) return std::nullopt;
@@ -124,7 +127,7 @@ GemmShape CostModel::gemm_shape(const Kernel& kernel) {
 }
 
 std::int64_t CostModel::ragged_loss(const Kernel& kernel) const {
-  if (kernel.kind != KernelKind::gemm) return 0;
+  if (!is_gemm(kernel.kind)) return 0;
   const GemmShape shape = gemm_shape(kernel);
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0) return 0;
   return std::llround(gemm_.ragged_loss(shape) * static_cast<double>(kContentionUnit));
@@ -235,6 +238,7 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   const double busy = [&] {
     switch (kernel.kind) {
       case KernelKind::gemm: return gemm_ns(kernel);
+      case KernelKind::gemm_fp8: return gemm_ns(kernel) / kFp8Speed;
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
       case KernelKind::grouped_weight_gradient: return grouped_ns(kernel, routed);
@@ -248,8 +252,9 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   double factor = (is_limited(busy) ? mix_ : short_)[which];
   if (which == KernelClass::attention_backward) factor = std::max(factor, mix_[which]);
   const double scaled = std::max(memory, busy * factor) * kernel_factor_;
+  const double peak = cluster_.gpu.bf16 * (kernel.kind == KernelKind::gemm_fp8 ? kFp8Speed : 1);
   const double least =  // the peak is that of the highest clock
-      clock_ > 1 ? static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3) : 0;
+      clock_ > 1 ? static_cast<double>(kernel.flops) / (peak * 1e3) : 0;
   return to_nanos(std::max(scaled, std::min(least, busy * kernel_factor_)));
 }
 

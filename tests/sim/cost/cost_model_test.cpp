@@ -207,6 +207,15 @@ TEST_F(CostModelTest, AttentionOfOurOwnKernelsIsTheirTables) {
   }
 }
 
+TEST_F(CostModelTest, ProductsInFp8TakeHalfTheTime) {
+  Kernel wide{.kind = KernelKind::gemm, .operands = {}};
+  wide.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 28672}};
+  Kernel narrow = wide;
+  narrow.kind = KernelKind::gemm_fp8;
+  EXPECT_NEAR(static_cast<double>(model_.kernel(wide).value),
+              2 * static_cast<double>(model_.kernel(narrow).value), 2);
+}
+
 TEST_F(CostModelTest, OtherKernelsMoveBytes) {
   // AdamW on 1,003,782,656 parameters: reads gradient, weight and two moments, writes the latter
   // three and a bf16 weight, 30 bytes each: 3 us + 30.11 GB / (0.974 * 4,238.4 GB/s) = 7.298 ms.

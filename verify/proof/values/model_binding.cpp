@@ -165,7 +165,9 @@ class Binder {
       const Category category = program_.buffers[buffer].category;
       const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
       const bool is_named = sums || is_update(kernel) || is_named_for_memory(operand.role);
-      if (is_named && !belongs(sums ? "grad" : operand.role, category))
+      // The weights of FP8 products are casts of weights, which lie elsewhere.
+      const bool is_cast = kernel.kind == KernelKind::gemm_fp8 && operand.role != "weight_grad";
+      if (is_named && !is_cast && !belongs(sums ? "grad" : operand.role, category))
         return fail_step(
             fmt::format("has operand '{}' in memory for {}", operand.role, to_string(category)));
       if (!takes_gradients(kernel) && operand.role != "weight_grad" &&
