@@ -18,8 +18,10 @@ struct Share {
 // memory (0.847 of two passes). qk_row_norm_rope was measured on the H200 only
 // (2026-11-28-row-norms.md).
 constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
+                               Share{KernelKind::amax, 0.97},
                                Share{KernelKind::bias_grad, 0.77},
                                Share{KernelKind::cast, 1},
+                               Share{KernelKind::cast_scaled, 0.87},
                                Share{KernelKind::combine_rows, 0.95},
                                Share{KernelKind::cross_entropy, 1.27},
                                Share{KernelKind::cross_entropy_loss, 0.951},
@@ -39,6 +41,7 @@ constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::sum_ranks, 0.955},
                                Share{KernelKind::swiglu_backward, 0.99},
                                Share{KernelKind::swiglu_forward, 1},
+                               Share{KernelKind::transpose, 0.85},
                                Share{KernelKind::update, 0.974},
                                Share{KernelKind::weighted_swiglu_backward, 0.977},
                                Share{KernelKind::weighted_swiglu_forward, 1}};

@@ -1,11 +1,11 @@
-// FP8 on one GPU: kernels as a Markdown table, GEMMs as CSV rows of scenarios/gpus/tables.
+// FP8 on one GPU: kernels as a Markdown table, GEMMs as CSV rows.
 //
-//   fp8_bench [kernels | layers | grid] [SECONDS]
+//   fp8_bench [kernels | layers | table] [SECONDS]     without a name: all three
 //
-// `layers`: the GEMMs of Llama-3-8B's and 1B's layers at 8192 tokens, beside bf16, each SECONDS
-// (0.5) without pause, of which the second half is timed, at the power limit. `grid`: other lengths
-// and models, a third as long, of which others than 8B's accumulate fast in forward alone. `first_ms` is of the algorithm that cuBLASLt's heuristics put first,
-// `chosen_ms` of the one that GemmPlanner chose by time.
+// `layers`: the GEMMs of Llama-3-8B's layers at 8192 tokens, beside those of bf16. `table`: the rows of
+// scenarios/gpus/tables/h200_gemm_fp8.csv. Each runs for SECONDS (0.5) without pause, of which the second
+// half is timed, at the power limit. `ms` is of the algorithm that GemmPlanner chose by time, `first_ms`
+// of the one that cuBLASLt's heuristics put first.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -319,17 +319,21 @@ class Sustained {
   cudaEvent_t end_ = nullptr;
 };
 
-/// Random numbers of a type, in FP8 with the spread that casts leave: the largest of a million is
-/// the type's largest.
+/// A million random numbers of a type, again and again; in FP8 with the spread that casts leave: the
+/// largest of them is the type's largest.
 template <class T>
-DeviceArray<std::uint8_t>& fill_with(DeviceArray<std::uint8_t>& array) {
+void fill_with(DeviceArray<std::uint8_t>& array) {
   static const std::vector<T> block =
       random_values<T>(1 << 20, 7, is_fp8_type<T> ? fp8_max<T> / 5 : 1);
   const std::span<std::byte> bytes = array.as_bytes();
   for (std::size_t at = 0; at < bytes.size(); at += block.size() * sizeof(T))
     require(cudaMemcpy(bytes.data() + at, block.data(),
                        std::min(bytes.size() - at, block.size() * sizeof(T)), cudaMemcpyDefault));
-  return array;
+}
+
+void fill_with(DeviceArray<std::uint8_t>& array, DType dtype) {
+  if (dtype == DType::bf16) return fill_with<Bf16>(array);
+  return dtype == DType::fp8_e5m2 ? fill_with<Fp8E5m2>(array) : fill_with<Fp8E4m3>(array);
 }
 
 struct Case {
@@ -348,19 +352,20 @@ GemmShape shape_of(std::int64_t rows, std::int64_t cols, std::int64_t inner) {
           .alignment = 128};
 }
 
-/// The three GEMMs of a layer with m tokens, n outputs and k inputs.
-std::vector<Case> cases(std::int64_t m, std::int64_t n, std::int64_t k, bool all) {
+/// The three GEMMs of a layer with m tokens, n outputs and k inputs; the weight gradient once more, added
+/// in fp32, if `adds`. First with sums that are split, then fast.
+std::vector<Case> cases(std::int64_t m, std::int64_t n, std::int64_t k, bool adds) {
   const auto gradient = [](GemmShape shape) {
     shape.operands = DType::fp8_e5m2;
     shape.operands_b = DType::fp8_e4m3;
     return shape;
   };
   GemmShape wgrad = gradient(shape_of(n, k, m));
-  std::vector<Case> list{{"fwd", shape_of(m, n, k)}, {"dgrad", gradient(shape_of(m, k, n))}};
-  if (all) list.push_back({"wgrad bf16", wgrad});
+  std::vector<Case> list{
+      {"fwd", shape_of(m, n, k)}, {"dgrad", gradient(shape_of(m, k, n))}, {"wgrad", wgrad}};
   wgrad.result = DType::fp32;
   wgrad.adds = true;
-  list.push_back({"wgrad fp32 +=", wgrad});
+  if (adds) list.push_back({"wgrad fp32 +=", wgrad});
   const std::size_t count = list.size();
   for (std::size_t i = 0; i < count; ++i) {
     list.push_back(list[i]);
@@ -388,31 +393,22 @@ Case in_bf16(Case one) {
 
 constexpr GemmSettings kShortSearch{
     .candidates = 16, .timed_rounds = 5, .sustained_milliseconds = 60};
-constexpr GemmSettings kGridSearch{.candidates = 16, .timed_rounds = 5};
 
 class Gemms {
  public:
-  Gemms(double seconds, const GemmSettings& search)
+  explicit Gemms(double seconds)
       : seconds_(seconds),
-        search_(search),
         first_(required(GemmPlanner::create({}))),
-        chosen_(required(GemmPlanner::create(search))) {}
+        chosen_(required(GemmPlanner::create(kShortSearch))) {}
 
-  void run(const std::string& model, std::int64_t m, const Layer& layer, const Case& one) {
+  /// Of a layer with m tokens; `compares`: also by the algorithm that the heuristics put first.
+  void run(std::int64_t m, const Layer& layer, const Case& one, bool compares) {
     const GemmShape& s = one.shape;
     const std::int64_t size = size_of(s.operands);
     DeviceArray<std::uint8_t> a(s.rows * s.inner * size), b(s.cols * s.inner * size);
     DeviceArray<std::uint8_t> c(s.rows * s.cols * size_of(s.result));
-    if (s.operands == DType::bf16) {
-      fill_with<Bf16>(a);
-      fill_with<Bf16>(b);
-    } else {
-      if (s.operands == DType::fp8_e5m2)
-        fill_with<Fp8E5m2>(a);
-      else
-        fill_with<Fp8E4m3>(a);
-      fill_with<Fp8E4m3>(b);
-    }
+    fill_with(a, s.operands);
+    fill_with(b, s.operands_b.value_or(s.operands));
     require(cudaMemset(c.data(), 0, static_cast<std::size_t>(s.rows * s.cols * size_of(s.result))));
     const GemmMemory memory{.a = a.data(),
                             .b = b.data(),
@@ -420,28 +416,22 @@ class Gemms {
                             .workspace = workspace_.as_bytes(),
                             .a_scale = scales_.data(),
                             .b_scale = scales_.data()};
-    double times[2] = {};
-    std::string meter;
-    for (int i = 0; i < 2; ++i) {
-      GemmPlanner& planner = i == 0 ? first_ : chosen_;
-      if (const auto prepared = planner.prepare(s, memory, nullptr); !prepared) {
-        fmt::print("# {}\n", prepared.error().message());
-        return;
-      }
-      times[i] = sustained_.time(i == 0 ? seconds_ / 2 : seconds_,
-                                 [&] { require_runs(planner.run(s, memory, nullptr)); });
-    }
+    const auto time = [&](GemmPlanner& planner, double seconds) {
+      require_runs(planner.prepare(s, memory, nullptr));
+      return sustained_.time(seconds, [&] { require_runs(planner.run(s, memory, nullptr)); });
+    };
+    const double chosen = time(chosen_, seconds_);
+    const std::string meter = sustained_.meter();
     const double flops = 2e-9 * static_cast<double>(s.rows * s.cols) * static_cast<double>(s.inner);
-    const char* const mode = s.operands == DType::bf16 ? "bf16" : s.fast ? "fast" : "split";
-    fmt::print("{},{},{},{},{},{},{:.4f},{:.4f},{:.1f},{:.1f},{}\n", model, one.kind, mode, m,
-               layer.outputs, layer.inputs, times[0], times[1], flops / times[0], flops / times[1],
-               sustained_.meter());
+    const char* const sums = s.operands == DType::bf16 ? "bf16" : s.fast ? "fast" : "split";
+    fmt::print("{},{},{},{},{},{:.4f},{:.1f},{}", one.kind, sums, m, layer.outputs, layer.inputs,
+               chosen, flops / chosen, meter);
+    fmt::print("{}\n", compares ? fmt::format(",{:.4f}", time(first_, seconds_)) : "");
     std::fflush(stdout);
   }
 
  private:
   double seconds_;
-  GemmSettings search_;
   GemmPlanner first_;
   GemmPlanner chosen_;
   Sustained sustained_;
@@ -449,38 +439,31 @@ class Gemms {
   DeviceArray<float> scales_{std::vector<float>{1e-4F}};
 };
 
-void print_header() {
-  fmt::print("model,kind,mode,M,N,K,first_ms,chosen_ms,first_tflops,chosen_tflops,sm_mhz,watts\n");
-}
+constexpr const char* kColumns = "kind,accumulate,M,N,K,ms,tflops,sm_mhz,watts";
 
 void bench_layers(double seconds) {
-  print_header();
-  Gemms gemms(seconds, kShortSearch);
-  for (const auto& [name, layers] : {std::pair{"llama3_8b", kLlama8b}, {"llama3_1b", kLlama1b}})
-    for (const Layer& layer : layers) {
-      const auto list = cases(kTokens, layer.outputs, layer.inputs, true);
-      for (const Case& one : list) gemms.run(name, kTokens, layer, one);
-      for (const Case& one : list)
-        if (name == std::string_view("llama3_8b") && !one.shape.fast)
-          gemms.run(name, kTokens, layer, in_bf16(one));
-    }
+  fmt::print("{},first_ms\n", kColumns);
+  Gemms gemms(seconds);
+  for (const Layer& layer : kLlama8b) {
+    const auto list = cases(kTokens, layer.outputs, layer.inputs, true);
+    for (const Case& one : list) gemms.run(kTokens, layer, one, true);
+    for (std::size_t i = 0; i < list.size() / 2; ++i)
+      gemms.run(kTokens, layer, in_bf16(list[i]), true);
+  }
 }
 
-void bench_grid(double seconds) {
-  print_header();
-  Gemms gemms(seconds, kGridSearch);
-  const auto bench = [&](const std::string& name, std::int64_t tokens,
-                         const std::vector<Layer>& layers) {
+void bench_table(double seconds) {
+  fmt::print("{}\n", kColumns);
+  Gemms gemms(seconds);
+  const auto bench = [&](std::int64_t tokens, const std::vector<Layer>& layers) {
     for (const Layer& layer : layers)
       for (const Case& one : cases(tokens, layer.outputs, layer.inputs, false))
-        if (name == "llama3_8b" || one.shape.fast == (one.kind == "fwd"))
-          gemms.run(name, tokens, layer, one);
+        gemms.run(tokens, layer, one, false);
   };
-  for (const std::int64_t tokens : {1024, 2048, 4096, 16384}) bench("llama3_8b", tokens, kLlama8b);
-  bench("llama3_1b", 2048, kLlama1b);
-  bench("llama3_3b", 8192, {{5120, 3072}, {16384, 3072}, {3072, 8192}});
-  bench("qwen2.5_7b", 8192, {{4608, 3584}, {37888, 3584}, {3584, 18944}});
-  bench("llama2_13b", 8192, {{15360, 5120}, {5120, 5120}, {27648, 5120}, {5120, 13824}});
+  for (const std::int64_t tokens : {2048, 4096, 8192, 16384}) bench(tokens, kLlama8b);
+  bench(8192, kLlama1b);
+  bench(8192, {{5120, 3072}, {16384, 3072}, {3072, 8192}});   // Llama-3.2-3B
+  bench(8192, {{4608, 3584}, {37888, 3584}, {3584, 18944}});  // Qwen2.5-7B
 }
 
 int bench(std::string_view what, double seconds) {
@@ -498,7 +481,7 @@ int bench(std::string_view what, double seconds) {
              cublas_lt().version());
   if (what.empty() || what == "kernels") bench_kernels();
   if (what.empty() || what == "layers") bench_layers(seconds);
-  if (what.empty() || what == "grid") bench_grid(seconds / 3);
+  if (what.empty() || what == "table") bench_table(seconds);
   return 0;
 }
 
