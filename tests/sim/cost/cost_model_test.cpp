@@ -229,8 +229,9 @@ TEST_F(CostModelTest, ProductsInFp8TakeTheirMeasuredTimes) {
   EXPECT_NEAR(time(model_), measured("fwd", "fast"), 0.002 * time(model_));
   fp8.attributes[2].value = {.num = 2, .den = 1};
   EXPECT_NEAR(time(model_), measured("wgrad", "fast"), 0.002 * time(model_));
-  fp8.operands = {
-      Operand{.role = "weight_grad", .access = Access::read_write, .dtype = DType::fp32}};
+  Operand gradient = tensor(Access::read_write, DType::fp32, {});
+  gradient.role = "weight_grad";
+  fp8.operands = {gradient};
   EXPECT_NEAR(time(model_), 1.065 * measured("wgrad", "fast"), 0.002 * time(model_));
 }
 
