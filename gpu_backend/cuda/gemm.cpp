@@ -269,7 +269,10 @@ bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
 Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memory,
                                   cudaStream_t stream) {
   if (prepared_.contains(shape)) return {};
-  if (is_fp8(shape.operands)) MFSDP_TRY(check_fp8_device());
+  if (is_fp8(shape.operands)) {
+    MFSDP_TRY(check_fp8_device());
+    MFSDP_TRY(check_fp8_scales(shape, memory));
+  }
   MFSDP_LET(product, describe(shape));
   if (const auto offered = offered_.find(shape);
       offered != offered_.end() && fits(offered->second, product, memory.workspace.size())) {

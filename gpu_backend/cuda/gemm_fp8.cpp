@@ -8,6 +8,7 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr int kLeastCapability = 89;  ///< 8.9: Ada; 9.0: Hopper
+constexpr std::uintptr_t kScaleAlignment = 16;
 
 }  // namespace
 
@@ -32,6 +33,14 @@ Result<void> check_fp8_shape(const GemmShape& shape) {
   if (shape.alignment < kernels::kFp8Grain)
     return fail(where,
                 fmt::format("expected operands on multiples of {} bytes", kernels::kFp8Grain));
+  return {};
+}
+
+Result<void> check_fp8_scales(const GemmShape& shape, const GemmMemory& memory) {
+  for (const float* scale : {memory.a_scale, memory.b_scale})
+    if (scale == nullptr || reinterpret_cast<std::uintptr_t>(scale) % kScaleAlignment != 0)
+      return fail(fmt::format("gemm {}", to_string(shape)),
+                  fmt::format("expected scales on multiples of {} bytes", kScaleAlignment));
   return {};
 }
 

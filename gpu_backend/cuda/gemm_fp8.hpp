@@ -15,6 +15,9 @@ namespace mfsdp::cuda {
 /// The shape, with c[rows, cols] = a[rows, inner] * b[cols, inner]^T: sizes, types and layouts.
 [[nodiscard]] Result<void> check_fp8_shape(const GemmShape& shape);
 
+/// Scales are there, and begin on multiples of 16 bytes: cuBLASLt refuses others.
+[[nodiscard]] Result<void> check_fp8_scales(const GemmShape& shape, const GemmMemory& memory);
+
 /// The current GPU multiplies FP8 numbers. The error names it, as Fault::environment.
 [[nodiscard]] Result<void> check_fp8_device();
 

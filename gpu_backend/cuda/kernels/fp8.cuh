@@ -4,7 +4,6 @@
 #include <cuda_fp8.h>
 
 #include <cfloat>
-#include <cstdlib>
 #include <type_traits>
 
 #include "gpu_backend/cuda/kernels/device.cuh"
@@ -87,12 +86,11 @@ __device__ inline void raise_to(std::uint32_t bits, float* amax) {
 inline constexpr int kTile = 128;         ///< rows and columns
 inline constexpr int kTileThreads = 256;  ///< of a block that has a tile
 
-/// Tiles of a matrix in the order of blocks: down `kTileGroup` rows of tiles, then the next column, so
-/// that blocks which run at once write neighbouring bytes of both copies.
+/// Tiles of a matrix in the order of blocks.
 struct TileOrder {
   std::int64_t row_tiles = 0;
   std::int64_t col_tiles = 0;
-  int group = 1;
+  bool down = false;       ///< columns of tiles one after the other, else rows of tiles
   bool backwards = false;  ///< first what its producer wrote last, which the L2 cache still has
 
   struct Place {
@@ -101,24 +99,16 @@ struct TileOrder {
   };
   [[nodiscard]] __device__ Place of(std::uint32_t block) const {
     if (backwards) block = gridDim.x - 1 - block;
-    const auto of_group = static_cast<std::uint32_t>(group * col_tiles);
-    const std::uint32_t g = block / of_group;
-    const std::uint32_t in_group = block % of_group;
-    const auto first = static_cast<std::int64_t>(g) * group;
-    const auto height = static_cast<std::uint32_t>(
-        row_tiles - first < group ? row_tiles - first : static_cast<std::int64_t>(group));
-    return {(first + in_group % height) * kTile, std::int64_t{in_group / height} * kTile};
+    const auto length = static_cast<std::uint32_t>(down ? row_tiles : col_tiles);
+    const std::int64_t line = block / length;
+    const std::int64_t in_line = block % length;
+    return {(down ? in_line : line) * kTile, (down ? line : in_line) * kTile};
   }
 };
 
-inline constexpr int kTileGroup = 8;
-
-[[nodiscard]] inline TileOrder tiles_of(std::int64_t rows, std::int64_t cols,
-                                        int group = kTileGroup) {
+[[nodiscard]] inline TileOrder tiles_of(std::int64_t rows, std::int64_t cols) {
   return {.row_tiles = ceil_div(rows, std::int64_t{kTile}),
-          .col_tiles = ceil_div(cols, std::int64_t{kTile}),
-          .group = std::abs(group),
-          .backwards = group < 0};
+          .col_tiles = ceil_div(cols, std::int64_t{kTile})};
 }
 
 /// As prefer_cache, for a kernel with tiles: some 30 per cent of an SM's memory holds those of the

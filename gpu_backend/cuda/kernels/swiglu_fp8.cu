@@ -108,9 +108,9 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     for (int r = 0; r < 4; ++r) {
       if (!inside) continue;
       const T* const from = k.gate_up + (row + r) * 2 * k.cols + col;
-      gate[r] = load_streaming<T, kCastStrip>(from);
-      up[r] = load_streaming<T, kCastStrip>(from + k.cols);
-      d[r] = load_streaming<T, kCastStrip>(k.d_product + (row + r) * k.cols + col);
+      gate[r] = load<T, kCastStrip>(from);
+      up[r] = load<T, kCastStrip>(from + k.cols);
+      d[r] = load<T, kCastStrip>(k.d_product + (row + r) * k.cols + col);
     }
     float d_gate[4][kCastStrip];
     float d_up[4][kCastStrip];

@@ -69,8 +69,9 @@ void expect_fp8_product(std::int64_t rows, std::int64_t cols, std::int64_t inner
       expected.push_back(sum);
     }
   const double error = relative_error(d_c.download(), expected);
-  // Tensor cores keep some 14 bits of a sum.
-  EXPECT_LT(error, sizeof(C) == 2 ? 4e-3 : 5e-4);
+  // Measured: 3e-3 in bf16; in fp32 1.1e-3, as tensor cores keep some 14 bits of a sum, and less than
+  // half of that where sums are split.
+  EXPECT_LT(error, sizeof(C) == 2 ? 4e-3 : form.fast ? 2e-3 : 5e-4);
   EXPECT_TRUE(d_c.margin_is_whole());
 }
 
@@ -82,6 +83,29 @@ TEST(DeviceGemmFp8, MultipliesAsFp64) {
     expect_fp8_product<Fp8E5m2, Fp8E4m3, float>(80, 48, 4096, {.fast = fast, .adds = true});
     expect_fp8_product<Fp8E4m3, Fp8E5m2, float>(16, 16, 16, {.fast = fast});
   }
+}
+
+TEST(DeviceGemmFp8, NeedsScalesOnMultiplesOf16Bytes) {
+  const DeviceArray<Fp8E4m3> operand(64 * 64);
+  const DeviceArray<Bf16> result(64 * 64);
+  const DeviceArray<float> scales(8);
+  auto planner = GemmPlanner::create({});
+  ASSERT_TRUE(planner);
+  const auto prepared = planner->prepare({.rows = 64,
+                                          .cols = 64,
+                                          .inner = 64,
+                                          .a_row = 64,
+                                          .b_row = 64,
+                                          .b_transposed = true,
+                                          .operands = DType::fp8_e4m3},
+                                         {.a = operand.data(),
+                                          .b = operand.data(),
+                                          .c = result.data(),
+                                          .a_scale = scales.data(),
+                                          .b_scale = scales.data() + 1},
+                                         nullptr);
+  ASSERT_FALSE(prepared);
+  EXPECT_NE(prepared.error().message().find("scales on multiples of 16 bytes"), std::string::npos);
 }
 
 }  // namespace
