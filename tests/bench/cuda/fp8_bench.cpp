@@ -401,7 +401,7 @@ class Gemms {
         first_(required(GemmPlanner::create({}))),
         chosen_(required(GemmPlanner::create(kShortSearch))) {}
 
-  /// Of a layer with m tokens; `compares`: also by the algorithm that the heuristics put first.
+  /// The time of a layer with m tokens; `compares`: also by the algorithm that the heuristics put first.
   void run(std::int64_t m, const Layer& layer, const Case& one, bool compares) {
     const GemmShape& s = one.shape;
     const std::int64_t size = size_of(s.operands);
