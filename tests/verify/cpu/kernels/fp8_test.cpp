@@ -94,7 +94,7 @@ TEST(Fp8, TheLargestMagnitudeKeepsNan) {
   EXPECT_TRUE(std::isnan(amax_of({1, 2}, true, kNan)));
 }
 
-struct Cast {
+struct CastOfFour {
   std::vector<float> row, transposed;
   float scale = 0;
   float next_amax = 0;
@@ -102,7 +102,7 @@ struct Cast {
 
 /// Of [2, 2] values.
 template <class F>
-Cast cast(const std::vector<float>& values, float amax) {
+CastOfFour cast(const std::vector<float>& values, float amax) {
   Fp8Call call(KernelKind::cast_scaled, {{"cols", 2}, {"rows", 2}});
   call.add<float>("input", Access::read, {2, 2}, values);
   call.add<float>("amax", Access::read, {1}, {amax});
@@ -116,12 +116,13 @@ Cast cast(const std::vector<float>& values, float amax) {
 }
 
 TEST(Fp8, CastsFillTheRangeOfTheType) {
-  const Cast e4m3 = cast<Fp8E4m3>({0.5F, -0.25F, 0.0F, 0.125F}, 0.5F);  // factor 448 / 0.5 = 896
+  const CastOfFour e4m3 =
+      cast<Fp8E4m3>({0.5F, -0.25F, 0.0F, 0.125F}, 0.5F);  // factor 448 / 0.5 = 896
   EXPECT_EQ(e4m3.scale, 1 / 896.0F);
   EXPECT_THAT(e4m3.row, ElementsAre(448, -224, 0, 112));
   EXPECT_THAT(e4m3.transposed, ElementsAre(448, 0, -224, 112));
   EXPECT_EQ(e4m3.next_amax, 0.5F);
-  const Cast e5m2 = cast<Fp8E5m2>({0.5F, -0.25F, 0.0F, 0.3F}, 0.5F);
+  const CastOfFour e5m2 = cast<Fp8E5m2>({0.5F, -0.25F, 0.0F, 0.3F}, 0.5F);
   EXPECT_EQ(e5m2.scale, 1 / 114688.0F);
   EXPECT_THAT(e5m2.row, ElementsAre(57344, -28672, 0, 32768));  // 34406 of steps of 8192
   // What is larger than amax, as of delayed scales, is cut off.
@@ -130,12 +131,12 @@ TEST(Fp8, CastsFillTheRangeOfTheType) {
 
 TEST(Fp8, CastsWithoutAUsableAmaxHaveScaleOne) {
   for (const float amax : {0.0F, kNan, std::numeric_limits<float>::infinity()}) {
-    const Cast plain = cast<Fp8E4m3>({1, 2, 3, 500}, amax);
+    const CastOfFour plain = cast<Fp8E4m3>({1, 2, 3, 500}, amax);
     EXPECT_EQ(plain.scale, 1);
     EXPECT_THAT(plain.row, ElementsAre(1, 2, 3, 448));
   }
   // 448 / 1e-37 is no float.
-  const Cast tiny = cast<Fp8E4m3>({1e-37F, 0, 0, 0}, 1e-37F);
+  const CastOfFour tiny = cast<Fp8E4m3>({1e-37F, 0, 0, 0}, 1e-37F);
   EXPECT_EQ(tiny.scale, 1 / std::numeric_limits<float>::max());
   EXPECT_EQ(tiny.row.front(), 36.0F);  // 1e-37 * 3.4e38 = 34.03, in steps of 4
   EXPECT_TRUE(std::isnan(cast<Fp8E5m2>({kNan, 1, 1, 1}, 1).row.front()));
@@ -165,7 +166,7 @@ std::vector<T> random_codes(std::int64_t count, std::mt19937& random) {
 }
 
 /// One of the three GEMMs: its operands a [rows, inner] and b [cols, inner], and c.
-struct Product {
+struct Fp8Product {
   GemmKind kind;
   const char *a, *a_scale, *b, *b_scale, *c;
   std::int64_t rows, cols, inner;
@@ -175,7 +176,7 @@ constexpr std::int64_t kN = 16;
 constexpr std::int64_t kK = 48;
 
 template <class A, class B, class C>
-Fp8Call product(const Product& p, std::int64_t m = kM) {
+Fp8Call product(const Fp8Product& p, std::int64_t m = kM) {
   std::mt19937 random(7);
   Fp8Call call(KernelKind::gemm_fp8,
                {{"beta", 1}, {"k", kK}, {"kind", number_of(p.kind)}, {"m", m}, {"n", kN}});
@@ -189,7 +190,7 @@ Fp8Call product(const Product& p, std::int64_t m = kM) {
 }
 
 template <class A, class B, class C>
-void check_product(const Product& p, double step) {
+void check_product(const Fp8Product& p, double step) {
   Fp8Call call = product<A, B, C>(p);
   ASSERT_EQ(call.run(), "") << p.c;
   const auto a = call.values<A>(p.a);
@@ -213,7 +214,7 @@ void check_product(const Product& p, double step) {
     }
 }
 
-constexpr Product kForwardProduct{
+constexpr Fp8Product kForwardProduct{
     GemmKind::forward, "input", "input_scale", "weight", "weight_scale", "output", kM, kN, kK};
 
 TEST(Fp8, ProductsAreThoseOfTheValuesTimesScales) {
@@ -236,7 +237,7 @@ TEST(Fp8, RefusesProductsThatNoMatrixUnitHas) {
   EXPECT_EQ(two_wide.run(),
             "kernel gemm_fp8: operand weight: expected fp8_e4m3 or fp8_e5m2 [16, 48], got uint8 "
             "[16, 48]");
-  Product odd = kForwardProduct;
+  Fp8Product odd = kForwardProduct;
   odd.rows = 24;
   EXPECT_EQ((product<Fp8E4m3, Fp8E4m3, Bf16>(odd, 24).run()),
             "kernel gemm_fp8: operand output: expected m, n and k that are multiples of 16");
