@@ -105,7 +105,7 @@ TEST(Fp8Plans, ACastIsOfTheTensorWhoseMagnitudeWasTaken) {
   EXPECT_THAT(refused(exchanged("layers.1.down.input.amax", "input", "layers.1.swiglu", "gate_up")),
               HasSubstr("MF"));
   EXPECT_THAT(
-      refused(exchanged("layers.1.gate_up.input.cast", "amax", "layers.1.qkv.input.cast", "amax")),
+      refused(exchanged("layers.1.gate_up.input.cast", "amax", "layers.1.qkv.weight.cast", "amax")),
       HasSubstr("expected the largest magnitude of 'normed2' of layers.1"));
 }
 
@@ -154,11 +154,6 @@ TEST(Fp8Plans, SumsAreAsConfigured) {
 }
 
 TEST(Fp8Plans, BlocksMultiplyAsConfigured) {
-  EXPECT_THAT(refused([](EditedPlan& plan) {
-                plan.program.config.model.layers = 3;
-                plan.program.config.fp8_keep_bf16 = 1;
-              }),
-              HasSubstr("MF"));
   PlanConfig config = test::fp8_config(2, 3);
   config.fp8_keep_bf16 = 1;
   Program program = build_program(config, {}).value();
