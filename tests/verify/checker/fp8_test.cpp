@@ -1,4 +1,4 @@
-// Plans with FP8 products: proof and checker accept what the planner builds, and refuse casts,
+// Plans with FP8 GEMMs: proof and checker accept what the planner builds, and refuse casts,
 // scales and largest magnitudes of another tensor, or of another version of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(Fp8Plans, AProductReadsTheScaleOfItsCast) {
   EXPECT_THAT(refused(exchanged("layers.1.down.dgrad", "d_output_scale", "layers.1.down.wgrad",
                                 "input_scale")),
               HasSubstr("expected the scale of the E5M2 cast of 'd_output' of layers.1"));
-  // Of the block before, whose weight has the same shape.
+  // The block before has a weight of the same shape.
   EXPECT_THAT(refused([](EditedPlan& plan) {
                 plan.operand("only", "layers.1.qkv.weight.cast", "amax").buffer =
                     plan.operand("only", "layers.0.qkv.dgrad.weight.cast", "amax").buffer;
