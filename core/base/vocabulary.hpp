@@ -46,11 +46,11 @@ enum class LayoutRule { packed, megatron_fsdp };
 /// Activation recomputation: how much of a block's forward is repeated in backward.
 enum class Recompute { none, selective, full };
 
-/// FP8 products in linear layers of blocks. `current`: each tensor that they read is cast with a
+/// FP8 GEMMs in linear layers of blocks. `current`: each tensor that they read is cast with a
 /// scale from its own largest magnitude.
 enum class Fp8Recipe { off, current };
 
-/// Which FP8 products may keep sums in fewer bits while a tile is computed.
+/// FP8 GEMMs that may keep sums in fewer bits while a tile is computed.
 enum class Fp8Accumulate {
   fast_forward,  ///< those of forward
   split,         ///< none

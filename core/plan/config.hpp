@@ -78,7 +78,7 @@ struct PlanConfig {
   std::int64_t expert_parallel = 0;       ///< ranks that divide a block's experts; 0: not divided
   Rational capacity_factor{};  ///< capacity over a balanced share of rows; 0: capacity for all rows
   std::optional<Strategy> expert_strategy{};  ///< of expert-parallel groups; none: as the others
-  Fp8Recipe fp8 = Fp8Recipe::off;             ///< products of blocks' linear layers in FP8
+  Fp8Recipe fp8 = Fp8Recipe::off;             ///< GEMMs of blocks' linear layers in FP8
   std::int64_t fp8_keep_bf16 = 0;             ///< first and as many last blocks without FP8
   Fp8Accumulate fp8_accumulate = Fp8Accumulate::fast_forward;
 

@@ -372,7 +372,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--fp8",
                 .flag_value = "R",
-                .help = "products of blocks in FP8: off or current",
+                .help = "GEMMs of blocks in FP8: off or current",
                 .takes_list = true,
                 .age = FieldAge::last},
     ConfigField{.name = "fp8_keep_bf16",

@@ -14,7 +14,7 @@ Result<void> check_fp8(const PlanConfig& config) {
     if (config.fp8_keep_bf16 != 0)
       return fail("--fp8-keep-bf16", "expected --fp8 too: without it all blocks are in bf16");
     if (config.fp8_accumulate != Fp8Accumulate::fast_forward)
-      return fail("--fp8-accumulate", "expected --fp8 too: without it there are no FP8 products");
+      return fail("--fp8-accumulate", "expected --fp8 too: without it there are no FP8 GEMMs");
     return {};
   }
   const auto refuse = [](std::string_view what) {
@@ -26,8 +26,8 @@ Result<void> check_fp8(const PlanConfig& config) {
                 "expected none with --fp8: a scale depends on all tokens that a rank casts at "
                 "once, so that results depend on how tokens are divided");
   if (config.param_dtype != DType::bf16) return refuse("other --param-dtype than bf16");
-  if (config.has_lora()) return refuse("--lora-rank (products of adapters have no FP8 form)");
-  if (model.experts != 0) return refuse("experts (grouped products have no FP8 form)");
+  if (config.has_lora()) return refuse("--lora-rank (GEMMs of adapters have no FP8 form)");
+  if (model.experts != 0) return refuse("experts (grouped GEMMs have no FP8 form)");
   if (model.traits().latent_attention) return refuse("latent attention, whose layers stay in bf16");
   if (model.qkv_bias || model.traits().biases)
     return refuse("a model whose linear layers have biases");

@@ -90,7 +90,7 @@ void add_title(Screen& screen, const RunResult& run) {
                   run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
                   strategy_text(config) + stages_text(config.mesh)));
   std::string numbers;
-  if (config.has_fp8()) numbers = ", FP8 products in blocks";
+  if (config.has_fp8()) numbers = ", FP8 GEMMs in blocks";
   if (config.fp8_keep_bf16 > 0)
     numbers += fmt::format(" but the first and last {}", config.fp8_keep_bf16);
   const auto tokens = static_cast<double>(config.global_tokens());

@@ -9,6 +9,7 @@
 #include "core/plan/transport.hpp"
 #include "sim/cost/bandwidth_share.hpp"
 #include "sim/cost/nanos.hpp"
+#include "sim/cost/peak.hpp"
 #include "sim/hardware/power.hpp"
 
 namespace mfsdp {
@@ -26,9 +27,6 @@ constexpr double kContiguousEfficiency = 0.9;
 // of each SM: 0.4 and 0.2 of the H200's copy bandwidth, 4238.4.
 constexpr double kStridedOfSm = 1695.36 / 132;
 constexpr double kPiecesOfSm = 847.68 / 132;
-
-// Datasheets of all GPUs with FP8 state twice the dense rate of bf16.
-constexpr double kFp8Speed = 2;
 
 // The FP8 table has weight gradients in bf16. Those that are added in fp32 take this longer: the mean
 // of Llama-3-8B's layers at 8192 tokens, split and fast (docs/lab/2026-11-30-fp8.md).
@@ -273,7 +271,7 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   double factor = (is_limited(busy) ? mix_ : short_)[which];
   if (which == KernelClass::attention_backward) factor = std::max(factor, mix_[which]);
   const double scaled = std::max(memory, busy * factor) * kernel_factor_;
-  const double peak = cluster_.gpu.bf16 * (kernel.kind == KernelKind::gemm_fp8 ? kFp8Speed : 1);
+  const double peak = peak_of(kernel.kind, cluster_.gpu);
   const double least =  // the peak is that of the highest clock
       clock_ > 1 ? static_cast<double>(kernel.flops) / (peak * 1e3) : 0;
   return to_nanos(std::max(scaled, std::min(least, busy * kernel_factor_)));

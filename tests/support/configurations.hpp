@@ -33,7 +33,7 @@ inline PlanConfig small_config(std::int64_t ranks = 4, std::int64_t layers = 2) 
   return config;
 }
 
-/// The same with FP8 products in all blocks, whose sizes are multiples of 16.
+/// The same with FP8 GEMMs in all blocks, whose sizes are multiples of 16.
 inline PlanConfig fp8_config(std::int64_t ranks = 2, std::int64_t layers = 2) {
   PlanConfig config = small_config(ranks, layers);
   config.model.hidden = 32;

@@ -1,11 +1,11 @@
-// Blocks whose linear layers multiply in FP8. Each tensor that such a product reads is cast: with a
+// Blocks whose linear layers multiply in FP8. Each tensor that such a GEMM reads is cast: with a
 // scale that follows from its largest magnitude, so that all casts of one tensor to one type have
 // one scale.
 //
 //   amax x = max |x|     fp8 x, fp8 x transposed, scale x: of x and amax x
 //   out = (fp8 x)(fp8 W)^T     d_in = (fp8 d_out)(fp8 W)     d_W = (fp8 d_out)^T (fp8 x)
 //
-// Inputs and weights are E4M3, gradients of outputs E5M2. Products read rows of what they sum over,
+// Inputs and weights are E4M3, gradients of outputs E5M2. GEMMs read rows of what they sum over,
 // so that gradients read transposed casts.
 #include "verify/checker/flows.hpp"
 
@@ -22,7 +22,7 @@ void Model::read_fp8() {
     refuse("config: this checker does not know the FP8 recipe");
   if (fp8_ && (bias_ || biases_ || latent_ || experts_ != 0 || rank_ != 0 || exact_ ||
                config_.at("param_dtype") != "bf16"))
-    refuse("config: this model has no FP8 products");
+    refuse("config: this model has no FP8 GEMMs");
 }
 
 bool Model::multiplies_in_fp8(Int owner) const {

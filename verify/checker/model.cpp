@@ -129,7 +129,7 @@ Flow Model::gradient(const std::string& parameter, Shape shape) {
 void Model::add(Step step) {
   for (Flow& flow : step.flows) {
     if (tied_ && flow.parameter == "head") flow.parameter = "embedding";
-    // A block has the product in FP8 or the other one, not both.
+    // A block has the GEMM in FP8 or the other one, not both.
     const bool is_other = step.kernel == "gemm_fp8";
     if (flow.access == "adds" && flow.role == "weight_grad" && !is_other)
       ++gradients_[flow.parameter];

@@ -231,7 +231,7 @@ class Model {
   std::vector<Adapter> adapters_{};
   bool fp8_ = false;              ///< blocks multiply in FP8
   Int fp8_kept_ = 0;              ///< but as many first and last ones
-  std::string fp8_accumulate_{};  ///< which products may sum in fewer bits
+  std::string fp8_accumulate_{};  ///< which GEMMs may sum in fewer bits
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};
   std::map<std::string, Int> gradients_{};

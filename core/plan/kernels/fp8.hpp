@@ -68,8 +68,8 @@ struct Amax {
 
 /// output = input * factor, rounded to nearest even and at most the type's largest number;
 /// output_scale = 1 / factor. The factor is that number / amax, both rounded to nearest; 1 where
-/// amax is 0, infinite or NaN; and the largest float where it would be infinite. Products are
-/// those of floats.
+/// amax is 0, infinite or NaN; and the largest float where it would be infinite. Values
+/// are multiplied as floats.
 template <class T>
 struct CastScaled {
   std::int64_t rows = 0;

@@ -25,17 +25,17 @@ TEST(Fp8Config, SaysInOneLineWhatCannotBe) {
   EXPECT_EQ(error_with([](PlanConfig& c) {
               c.fp8 = Fp8Recipe::off, c.fp8_accumulate = Fp8Accumulate::fast;
             }),
-            "--fp8-accumulate: expected --fp8 too: without it there are no FP8 products");
+            "--fp8-accumulate: expected --fp8 too: without it there are no FP8 GEMMs");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.exact_sums = true; }),
             "--exact-sums: expected none with --fp8: a scale depends on all tokens that a rank "
             "casts at once, so that results depend on how tokens are divided");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.param_dtype = DType::fp16; }),
             "--fp8: expected off with other --param-dtype than bf16, got current");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.lora_rank = 4; }),
-            "--fp8: expected off with --lora-rank (products of adapters have no FP8 form), got "
+            "--fp8: expected off with --lora-rank (GEMMs of adapters have no FP8 form), got "
             "current");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.model.experts = 4; }),
-            "--fp8: expected off with experts (grouped products have no FP8 form), got current");
+            "--fp8: expected off with experts (grouped GEMMs have no FP8 form), got current");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.model.qkv_bias = true; }),
             "--fp8: expected off with a model whose linear layers have biases, got current");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.seq_len = 24, c.micro_batch = 1; }),

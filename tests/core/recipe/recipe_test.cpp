@@ -80,7 +80,7 @@ TEST(Recipe, FlopsOfAStepAreTheCountOfMfu) {
             counted + extra);
 }
 
-/// One cast of each tensor that a product reads, and one amax.
+/// One cast of each tensor that a GEMM reads, and one amax.
 TEST(BlockRecipe, CastsEachTensorOnceInFp8) {
   const UnitRecipe recipe =
       block_recipe(llama3_8b(), {.first = false, .recompute = Recompute::none, .fp8 = true});
@@ -138,7 +138,7 @@ TEST(BlockRecipe, CastsEachTensorOnceInFp8) {
                                                               "qkv.wgrad"}));
 }
 
-/// Inputs of products are kept as transposed casts of half the bytes; attention's output also as it
+/// Inputs of GEMMs are kept as transposed casts of half the bytes; attention's output also as it
 /// is, for attention's backward.
 TEST(BlockRecipe, SavesTransposedCastsInFp8) {
   const std::int64_t t = 8192;

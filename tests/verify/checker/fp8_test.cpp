@@ -1,4 +1,4 @@
-// Plans with FP8 products: proof and checker accept what the planner builds, and refuse casts,
+// Plans with FP8 GEMMs: proof and checker accept what the planner builds, and refuse casts,
 // scales and largest magnitudes of another tensor, or of another version of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(Fp8Plans, AProductReadsTheScaleOfItsCast) {
   EXPECT_THAT(refused(exchanged("layers.1.down.dgrad", "d_output_scale", "layers.1.down.wgrad",
                                 "input_scale")),
               HasSubstr("expected the scale of the E5M2 cast of 'd_output' of layers.1"));
-  // Of the block before, whose weight has the same shape.
+  // The block before has a weight of the same shape.
   EXPECT_THAT(refused([](EditedPlan& plan) {
                 plan.operand("only", "layers.1.qkv.weight.cast", "amax").buffer =
                     plan.operand("only", "layers.0.qkv.dgrad.weight.cast", "amax").buffer;
@@ -105,7 +105,7 @@ TEST(Fp8Plans, ACastIsOfTheTensorWhoseMagnitudeWasTaken) {
   EXPECT_THAT(refused(exchanged("layers.1.down.input.amax", "input", "layers.1.swiglu", "gate_up")),
               HasSubstr("MF"));
   EXPECT_THAT(
-      refused(exchanged("layers.1.gate_up.input.cast", "amax", "layers.1.qkv.input.cast", "amax")),
+      refused(exchanged("layers.1.gate_up.input.cast", "amax", "layers.1.qkv.weight.cast", "amax")),
       HasSubstr("expected the largest magnitude of 'normed2' of layers.1"));
 }
 
@@ -154,11 +154,6 @@ TEST(Fp8Plans, SumsAreAsConfigured) {
 }
 
 TEST(Fp8Plans, BlocksMultiplyAsConfigured) {
-  EXPECT_THAT(refused([](EditedPlan& plan) {
-                plan.program.config.model.layers = 3;
-                plan.program.config.fp8_keep_bf16 = 1;
-              }),
-              HasSubstr("MF"));
   PlanConfig config = test::fp8_config(2, 3);
   config.fp8_keep_bf16 = 1;
   Program program = build_program(config, {}).value();

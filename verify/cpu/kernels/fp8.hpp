@@ -28,7 +28,7 @@ template <class T>
   return most;
 }
 
-/// By which values are multiplied before they are cast.
+/// The number that values are multiplied by before they are cast.
 [[nodiscard]] inline float cast_factor(float amax, float most) {
   if (amax == 0 || !std::isfinite(amax)) return 1;
   const float factor = most / amax;

@@ -65,7 +65,7 @@ namespace mfsdp {
     case KernelKind::rms_norm_forward:
     case KernelKind::sink_forward: return true;
     case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::forward;
-    // Forward's products read weights that were cast; those of gradients read transposed ones.
+    // Forward's GEMMs read weights that were cast; those of gradients read transposed ones.
     case KernelKind::cast_scaled: return operand_of(kernel, "output") != nullptr;
     default: return false;
   }

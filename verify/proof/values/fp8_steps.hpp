@@ -1,5 +1,5 @@
 // The steps of FP8: a value has a largest magnitude, from which a cast of it gets its scale. A
-// product of a linear layer is the model's; it reads casts of what the model multiplies, each with
+// GEMM of a linear layer is the model's; it reads casts of what the model multiplies, each with
 // the scale of that cast:
 //
 //   forward           E4M3 of x           and of W            as they are
@@ -16,13 +16,13 @@
 
 namespace mfsdp::fp8 {
 
-/// The value that a matrix is, of which casts are made; none for parameters without FP8 products.
+/// The value that a matrix is, of which casts are made; none for parameters without FP8 GEMMs.
 [[nodiscard]] std::optional<Value> weight_of(ParameterRole role);
 
 /// Operands of `amax` and `cast_scaled`: forms of the value that is in their input.
 [[nodiscard]] std::array<Flow, 5> cast_flows(const Kernel& kernel);
 
-/// The product of that parameter; `variant`: attribute "kind". None where the model has none.
+/// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
 [[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,
                                                     std::optional<ParameterRole> parameter);
 

@@ -165,7 +165,7 @@ class Binder {
       const Category category = program_.buffers[buffer].category;
       const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
       const bool is_named = sums || is_update(kernel) || is_named_for_memory(operand.role);
-      // The weights of FP8 products are casts of weights, which lie elsewhere.
+      // The weights of FP8 GEMMs are casts of weights, which lie elsewhere.
       const bool is_cast = kernel.kind == KernelKind::gemm_fp8 && operand.role != "weight_grad";
       if (is_named && !is_cast && !belongs(sums ? "grad" : operand.role, category))
         return fail_step(
@@ -183,8 +183,8 @@ class Binder {
     }
   }
 
-  /// The weights that casts in a buffer are of. It only says which product a kernel may be: values
-  /// say whether it is.
+  /// The weights that casts in a buffer are of. It only shows which GEMM a kernel may be:
+  /// values decide whether it is.
   void find_cast_weights() {
     for (const Op& op : ops_of(plan_)) {
       const auto* kernel = std::get_if<Kernel>(&op.body);
@@ -211,8 +211,8 @@ class Binder {
       bound.group = parameters.group;
       bound.weight = fp8::weight_of(*bound.role);
       if (!bound.weight)
-        return fail_step(fmt::format("casts parameter '{}', which no FP8 product reads",
-                                     to_string(*bound.role)));
+        return fail_step(
+            fmt::format("casts parameter '{}', which no FP8 GEMM reads", to_string(*bound.role)));
       bound.owner = owner_of(parameters.unit, kernel, *bound.role);
       if (input->shape != parameters.parameter->shape)
         return fail_step(fmt::format("reads parameter '{}' as a matrix of another shape",
@@ -237,7 +237,7 @@ class Binder {
     out_.steps.push_back(bound);
   }
 
-  /// The parameter whose weight or gradient an FP8 product has.
+  /// The parameter whose weight or gradient an FP8 GEMM has.
   [[nodiscard]] std::optional<ParameterRole> role_of_fp8(const Kernel& kernel) const {
     for (const char* role : {"weight", "weight_t"})
       if (const Operand* weight = operand_of(kernel, role)) {
@@ -460,7 +460,7 @@ class Binder {
                 : !operand.role.starts_with('w'))
         continue;
       if (!casts && operand.role != "weight" && operand.role != "weight_grad") continue;
-      // The weights of FP8 products are casts, which lie among activations.
+      // The weights of FP8 GEMMs are casts, which lie among activations.
       if (kernel.kind == KernelKind::gemm_fp8 && operand.role == "weight") continue;
       const bool is_made = operand.role == "weight_grad";
       const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];

@@ -187,7 +187,7 @@ enum class Value : std::uint8_t {
   d_attention_base,
   d_product_base,
   log_probs,  ///< of labels
-  // Weights whose casts FP8 products read (fp8_steps.hpp).
+  // Weights whose casts FP8 GEMMs read (fp8_steps.hpp).
   qkv_weight,
   attention_out_weight,
   gate_up_weight,
@@ -250,7 +250,7 @@ constexpr auto value_names(Value) {
       "the weight of attention_out", "the weight of gate_up", "the weight of down");
 }
 
-/// What of a value is held. A cast is of one FP8 type, which its scale is for.
+/// The form in which a value is held. A cast is of one FP8 type, which its scale is for.
 enum class ValueForm : std::uint8_t {
   whole,  ///< the value itself
   amax,

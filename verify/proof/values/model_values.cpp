@@ -147,7 +147,7 @@ void ModelValues::find_cast(const BoundStep& step) {
   base_ = {.value = Value::unknown, .owner = key.owner, .microbatch = key.microbatch};
 }
 
-/// Layers of a block multiply in FP8 where the configuration says so, and nowhere else.
+/// Layers of a block multiply in FP8 where the configuration has it, and nowhere else.
 void ModelValues::check_fp8_block() {
   const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
   const PlanConfig& config = unrolled_.program->config;

@@ -100,7 +100,7 @@ struct CastOfFour {
   float next_amax = 0;
 };
 
-/// Of [2, 2] values.
+/// Casts [2, 2] values.
 template <class F>
 CastOfFour cast(const std::vector<float>& values, float amax) {
   Fp8Call call(KernelKind::cast_scaled, {{"cols", 2}, {"rows", 2}});
