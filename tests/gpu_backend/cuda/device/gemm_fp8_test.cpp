@@ -101,6 +101,7 @@ TEST(DeviceGemmFp8, NeedsScalesOnMultiplesOf16Bytes) {
                                          {.a = operand.data(),
                                           .b = operand.data(),
                                           .c = result.data(),
+                                          .workspace = {},
                                           .a_scale = scales.data(),
                                           .b_scale = scales.data() + 1},
                                          nullptr);
