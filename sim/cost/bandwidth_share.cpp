@@ -42,7 +42,7 @@ constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::sum_ranks, 0.955},
                                Share{KernelKind::swiglu_backward, 0.99},
                                Share{KernelKind::swiglu_forward, 1},
-                               Share{KernelKind::transpose, 0.88},
+                               Share{KernelKind::transpose, 0.94},
                                Share{KernelKind::update, 0.974},
                                Share{KernelKind::weighted_swiglu_backward, 0.977},
                                Share{KernelKind::weighted_swiglu_forward, 1}};

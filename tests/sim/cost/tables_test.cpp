@@ -26,8 +26,8 @@ std::string collective_error(const std::string& rows) {
 TEST(Tables, ShippedOnesHoldEveryMeasurement) {
   const CostTables tables = testing_cost::h200_tables();
   EXPECT_EQ(tables.gemm.size(), 114u);                 // 38 shapes, three GEMMs each
-  EXPECT_EQ(tables.gemm_fp8->split.size(), 24u);       // 8 shapes, three GEMMs each
-  EXPECT_EQ(tables.gemm_fp8->fast.size(), 24u);        // likewise
+  EXPECT_EQ(tables.gemm_fp8->split.size(), 78u);       // 26 shapes, three GEMMs each
+  EXPECT_EQ(tables.gemm_fp8->fast.size(), 78u);        // likewise
   EXPECT_EQ(tables.attention.size(), 24u);             // 12 shapes, two directions
   EXPECT_EQ(tables.attention_warpgroups.size(), 41u);  // 21 shapes, the longest forward alone
   EXPECT_EQ(tables.collective.size(), 27u);            // 9 sizes on 2, 4 and 8 GPUs
