@@ -300,7 +300,7 @@ inline rc::Gen<PlanConfig> any_config(Models models = Models::all) {
       default: break;
     }
     draw_family(config, models);
-    const bool of_fp8 = pick(0, 5) == 0;
+    const bool of_fp8 = pick(0, 3) == 0;
     if (of_fp8)
       draw_fp8(config);
     else if (!lora_targets(config.model).empty() && pick(0, 4) == 0)

@@ -95,6 +95,9 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
   for (std::size_t i = 0; i < operands.size(); ++i)
     check_form(op, step.flows[i], *operands[i], work.rows);
   for (std::size_t i = 0; i < operands.size(); ++i) check_parameter(step.flows[i], *operands[i]);
+  const bool casts = op.does == "amax" || op.does == "cast_scaled";
+  if (casts && !is_of_weight(step.flows[0]) && locate(state_.view, *operands[0]).group != kNone)
+    differ("'input' is a weight");
   Names named;
   for (const auto& [name, value] : step.attributes) {
     named.insert(name);
