@@ -56,9 +56,9 @@ __device__ void set_scale(float factor, float* scale) {
 
 template <class T, class F>
 __global__ void __launch_bounds__(kTileThreads)
-    cast_tiles(const CastCall<T, F> k, const TileOrder order) {
+    cast_tiles(const CastCall<T, F> k, const ByteTileOrder order) {
   __shared__ TransposedTile<kCastStrip> tile;
-  const TileOrder::Place place = order.of(blockIdx.x);
+  const ByteTileOrder::Place place = order.of(blockIdx.x);
   const float factor = factor_of<F>(*k.amax);
   set_scale<F>(factor, k.output_scale);
   const int strip = static_cast<int>(threadIdx.x) % kCastStrips;
@@ -134,10 +134,10 @@ constexpr int kByteStrips = kTile / kByteStrip;
 
 __global__ void __launch_bounds__(kTileThreads)
     transpose_tiles(std::int64_t rows, std::int64_t cols, const std::uint8_t* input,
-                    std::uint8_t* output, const TileOrder order) {
+                    std::uint8_t* output, const ByteTileOrder order) {
   static_assert(kTileThreads / kByteStrips * 4 == kTile);
   __shared__ TransposedTile<kByteStrip> tile;
-  const TileOrder::Place place = order.of(blockIdx.x);
+  const ByteTileOrder::Place place = order.of(blockIdx.x);
   const int strip = static_cast<int>(threadIdx.x) % kByteStrips;
   const int quad = static_cast<int>(threadIdx.x) / kByteStrips;
   const std::int64_t row = place.row + 4 * quad;
@@ -165,7 +165,7 @@ Result<void> launch_cast(const CastCall<T, F>& k, cudaStream_t stream) {
   const std::int64_t count = k.rows * k.cols;
   if (k.output_t != nullptr) {
     MFSDP_TRY(check_transposes("cast_scaled", k.rows, k.cols, {k.input, k.output, k.output_t}));
-    TileOrder order = tiles_of(k.rows, k.cols);
+    ByteTileOrder order = tiles_of(k.rows, k.cols);
     order.backwards = true;
     prefer_cache_with_tiles<cast_tiles<T, F>>();
     cast_tiles<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(k, order);
@@ -235,7 +235,7 @@ Result<void> cast_scaled(const CastScaled<T>& k, cudaStream_t stream) {
 Result<void> transpose(const kernels::Transpose& k, cudaStream_t stream) {
   if (k.rows == 0 || k.cols == 0) return {};
   MFSDP_TRY(check_transposes("transpose", k.rows, k.cols, {k.input.data, k.output.data}));
-  TileOrder order = tiles_of(k.rows, k.cols);
+  ByteTileOrder order = tiles_of(k.rows, k.cols);
   order.down = true;
   prefer_cache_with_tiles<transpose_tiles>();
   transpose_tiles<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(

@@ -87,7 +87,7 @@ inline constexpr int kTile = 128;         ///< rows and columns
 inline constexpr int kTileThreads = 256;  ///< of a block that has a tile
 
 /// Tiles of a matrix in the order of blocks.
-struct TileOrder {
+struct ByteTileOrder {
   std::int64_t row_tiles = 0;
   std::int64_t col_tiles = 0;
   bool down = false;       ///< columns of tiles one after the other, else rows of tiles
@@ -106,7 +106,7 @@ struct TileOrder {
   }
 };
 
-[[nodiscard]] inline TileOrder tiles_of(std::int64_t rows, std::int64_t cols) {
+[[nodiscard]] inline ByteTileOrder tiles_of(std::int64_t rows, std::int64_t cols) {
   return {.row_tiles = ceil_div(rows, std::int64_t{kTile}),
           .col_tiles = ceil_div(cols, std::int64_t{kTile})};
 }
@@ -152,7 +152,7 @@ class TransposedTile {
   }
 
   /// Writes the part inside [rows, cols] of the tile at `place` to `to`, [cols, rows]. After a barrier.
-  __device__ void write(TileOrder::Place place, std::int64_t rows, std::int64_t cols,
+  __device__ void write(ByteTileOrder::Place place, std::int64_t rows, std::int64_t cols,
                         std::uint8_t* to) const {
 #pragma unroll
     for (int turn = 0; turn < kTile * kChunks / kTileThreads; ++turn) {

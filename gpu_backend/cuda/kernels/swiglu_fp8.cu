@@ -44,9 +44,9 @@ __device__ float factor_and_scale(const CastTargets<F>& to) {
 
 template <class T, class F>
 __global__ void __launch_bounds__(kTileThreads)
-    forward_cast(const GateUp<T> k, const CastTargets<F> to, const TileOrder order) {
+    forward_cast(const GateUp<T> k, const CastTargets<F> to, const ByteTileOrder order) {
   __shared__ Tile tile;
-  const TileOrder::Place place = order.of(blockIdx.x);
+  const ByteTileOrder::Place place = order.of(blockIdx.x);
   const float factor = factor_and_scale(to);
   const Lane lane;
   const std::int64_t col = place.col + lane.strip * kCastStrip;
@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(kTileThreads)
 /// A block has a tile of the gates' gradient and that of ups beside it.
 template <class T, class F>
 __global__ void __launch_bounds__(kTileThreads, 2)
-    backward_cast(const GateUp<T> k, const CastTargets<F> to, const TileOrder order) {
+    backward_cast(const GateUp<T> k, const CastTargets<F> to, const ByteTileOrder order) {
   __shared__ Tile tiles[2];
-  const TileOrder::Place place = order.of(blockIdx.x);
+  const ByteTileOrder::Place place = order.of(blockIdx.x);
   const float factor = factor_and_scale(to);
   const Lane lane;
   const std::int64_t col = place.col + lane.strip * kCastStrip;
@@ -159,7 +159,7 @@ Result<void> swiglu_forward_cast(std::int64_t rows, std::int64_t cols, const T* 
   const GateUp<T> k{.rows = rows, .cols = cols, .gate_up = gate_up};
   MFSDP_TRY(check_cast("swiglu_forward_cast", k, to));
   if (rows == 0 || cols == 0) return {};
-  const TileOrder order = tiles_of(rows, cols);
+  const ByteTileOrder order = tiles_of(rows, cols);
   prefer_cache_with_tiles<forward_cast<T, F>>();
   forward_cast<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(k, to,
                                                                                         order);
@@ -173,7 +173,7 @@ Result<void> swiglu_backward_cast(std::int64_t rows, std::int64_t cols, const T*
   const GateUp<T> k{.rows = rows, .cols = cols, .gate_up = gate_up, .d_product = d_product};
   MFSDP_TRY(check_cast("swiglu_backward_cast", k, to));
   if (rows == 0 || cols == 0) return {};
-  const TileOrder order = tiles_of(rows, cols);
+  const ByteTileOrder order = tiles_of(rows, cols);
   prefer_cache_with_tiles<backward_cast<T, F>>();
   backward_cast<<<grid_of(order.row_tiles * order.col_tiles), kTileThreads, 0, stream>>>(k, to,
                                                                                          order);
