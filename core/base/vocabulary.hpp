@@ -25,8 +25,13 @@
 
 namespace mfsdp {
 
-/// fp64 is for reference runs on the CPU: the GPU backend and the cost model do not support it.
-enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8 };
+/// fp64 is for reference runs on the CPU: the GPU backend and the cost model do not support it. The
+/// fp8 types only hold values that are multiplied by a scale (core/plan/kernels/fp8.hpp).
+enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8, fp8_e4m3, fp8_e5m2 };
+
+[[nodiscard]] constexpr bool is_fp8(DType dtype) {
+  return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
+}
 
 /// Axis of the device mesh (core/plan/mesh.hpp). The first five are the axes of the dense grid; pp
 /// and the last four are the axes of the experts' grid over the same ranks.
@@ -46,6 +51,17 @@ enum class BaseDType {
 
 /// Activation recomputation: how much of a block's forward is repeated in backward.
 enum class Recompute { none, selective, full };
+
+/// FP8 GEMMs in linear layers of blocks. `current`: each tensor that they read is cast with a
+/// scale from its own largest magnitude.
+enum class Fp8Recipe { off, current };
+
+/// FP8 GEMMs that may keep sums in fewer bits while a tile is computed.
+enum class Fp8Accumulate {
+  fast_forward,  ///< those of forward
+  split,         ///< none
+  fast           ///< all
+};
 
 enum class AllocatorPolicy { temporary, double_buffer, trace_pool, best_fit };
 
@@ -98,7 +114,8 @@ struct Names {
 }
 
 constexpr auto value_names(DType) {
-  return name_array("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint8");
+  return name_array("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint8", "fp8_e4m3",
+                    "fp8_e5m2");
 }
 constexpr auto value_names(Axis) {
   return name_array("pp", "dp_outer", "dp_shard", "cp", "tp", "expt_dp_outer", "expt_dp", "ep",
@@ -110,6 +127,8 @@ constexpr auto value_names(Strategy) {
 constexpr auto value_names(LayoutRule) { return name_array("packed", "megatron_fsdp"); }
 constexpr auto value_names(BaseDType) { return name_array("compute", "nf4"); }
 constexpr auto value_names(Recompute) { return name_array("none", "selective", "full"); }
+constexpr auto value_names(Fp8Recipe) { return name_array("off", "current"); }
+constexpr auto value_names(Fp8Accumulate) { return name_array("fast_forward", "split", "fast"); }
 constexpr auto value_names(AllocatorPolicy) {
   return name_array("temporary", "double_buffer", "trace_pool", "best_fit");
 }
@@ -164,7 +183,9 @@ template <class Enum>
     case DType::int32: return 4;
     case DType::fp64:
     case DType::int64: return 8;
-    case DType::uint8: return 1;
+    case DType::uint8:
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2: return 1;
   }
   return 0;
 }

@@ -70,6 +70,18 @@ Result<Rational> read_positive(const std::string& text, const std::string& flag)
   return fail(flag, in_quotes(text) + " is not a number above 0 with at most 18 digits");
 }
 
+/// Recipes by the words of other tools. Blocks and earlier steps give no scales here.
+Result<Fp8Recipe> read_fp8(const std::string& text, const std::string& flag) {
+  const std::string word = lower_case(text);
+  if (word == "tensorwise" || word == "hybrid") return Fp8Recipe::current;
+  for (const std::string_view other : {"delayed", "blockwise", "rowwise", "mxfp8", "nvfp4"})
+    if (word == other)
+      return fail(flag, fmt::format("{} is not modelled: expected off or current (a scale for each "
+                                    "tensor, from its own largest magnitude)",
+                                    in_quotes(text)));
+  return parse_choice<Fp8Recipe>(text, flag);
+}
+
 bool is_dynamic(const std::string& text) { return lower_case(text) == "dynamic"; }
 
 /// 0: no loss scale. "dynamic": the first value of a scale that changes.
@@ -224,6 +236,7 @@ struct ApplyOf {
     };
   }
   Apply operator()(RecomputePolicy& target) const { return storing(target, read_recompute); }
+  Apply operator()(Fp8Recipe& target) const { return storing(target, read_fp8); }
   template <class Enum>
     requires std::is_enum_v<Enum>
   Apply operator()(Enum& target) const {

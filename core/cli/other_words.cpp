@@ -33,9 +33,9 @@ constexpr std::array kNotModelled{
     NotModelled{.what = "ring attention is", .words = "ring-attention"},
     NotModelled{.what = "sequence parallelism is",
                 .words = "sp sequence-parallel sequence-parallel-size"},
-    NotModelled{.what = "FP8, FP4 and integers are",
-                .words = "fp8 fp8-format fp8-recipe mxfp8 fp4 nvfp4 mxfp4 int8 int4 load-in-8bit "
-                         "quantize quantization"},
+    NotModelled{.what = "MXFP8, FP4 and integers are",
+                .words = "mxfp8 fp4 nvfp4 mxfp4 int8 int4 load-in-8bit load-in-4bit quantize "
+                         "quantization"},
     NotModelled{.what = "offloading is",
                 .words = "cpu-offload offload optimizer-offload offload-optimizer "
                          "optimizer-cpu-offload activation-offload cpu-offloading offload-params "
@@ -52,6 +52,13 @@ struct Meaning {
 constexpr std::string_view kExec = "mfsdp-exec";
 
 constexpr std::array kMeanings{
+    Meaning{.flag = "--fp8",
+            .how = "current: FP8 with a scale for each tensor",
+            .words = "fp8-format fp8-recipe float8 fp8-training enable-fp8"},
+    Meaning{.flag = "--fp8-keep-bf16",
+            .how = "first blocks, and as many last ones, in bf16",
+            .words = "first-last-layers-bf16 num-layers-at-start-in-bf16 "
+                     "num-layers-at-end-in-bf16"},
     Meaning{.flag = "--micro-batch",
             .how = "sequences per GPU and microbatch",
             .words = "mbs microbatch microbatch-size micro-batch-size per-device-batch-size "

@@ -12,6 +12,7 @@
 #include "core/plan/config_fields.hpp"
 #include "core/plan/context_parallel.hpp"
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/fp8.hpp"
 #include "core/plan/loss_scale.hpp"
 #include "core/plan/nf4.hpp"
 #include "core/plan/transport.hpp"
@@ -528,6 +529,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_states(config));
   MFSDP_TRY(check_lora(config));
   MFSDP_TRY(check_base(config));
+  MFSDP_TRY(check_fp8(config));
   return check_names(config);
 }
 

@@ -79,6 +79,9 @@ struct PlanConfig {
   Rational capacity_factor{};  ///< capacity over a balanced share of rows; 0: capacity for all rows
   std::optional<Strategy> expert_strategy{};  ///< of expert-parallel groups; none: as the others
   BaseDType base_dtype = BaseDType::compute;  ///< of frozen linear layers beside adapters
+  Fp8Recipe fp8 = Fp8Recipe::off;             ///< GEMMs of blocks' linear layers in FP8
+  std::int64_t fp8_keep_bf16 = 0;             ///< first and as many last blocks without FP8
+  Fp8Accumulate fp8_accumulate = Fp8Accumulate::fast_forward;
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -112,6 +115,11 @@ struct PlanConfig {
   /// Tokens of a step, over all ranks.
   [[nodiscard]] std::int64_t global_tokens() const { return checked_mul(global_batch(), seq_len); }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
+  [[nodiscard]] bool has_fp8() const { return fp8 != Fp8Recipe::off; }
+  /// Whether the linear layers of that block multiply in FP8.
+  [[nodiscard]] bool has_fp8(std::int64_t block) const {
+    return has_fp8() && block >= fp8_keep_bf16 && block < model.layers - fp8_keep_bf16;
+  }
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
   /// Whether a parameter of a unit is stored in fewer bits than the compute dtype has.
   [[nodiscard]] bool is_quantised(UnitKind unit, const Parameter& parameter) const;

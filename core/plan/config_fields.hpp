@@ -32,15 +32,17 @@ using FieldMember =
                  std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
                  AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
                  BaseDType PlanConfig::*, StateDtype PlanConfig::*,
-                 CollectivePlacement PlanConfig::*, Transport PlanConfig::*>;
+                 CollectivePlacement PlanConfig::*, Transport PlanConfig::*,
+                 Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
 
 /// Columns are only appended to the CSV: `first` fields come before memory and times, `second`
-/// after them, then `later`, and `newest` at the end. Results that were stored before a field of
-/// the last two existed get its default, or the value that result_config.cpp gives.
-enum class FieldAge { first, second, later, newest };
+/// after them, then `later` and `newest`, and `last` after all others. Results that were stored
+/// before a field of the last three existed get its default, or the value that result_config.cpp
+/// gives.
+enum class FieldAge { first, second, later, newest, last };
 
 /// The unit of an integer, and its smallest and largest value.
 struct CountRange {
@@ -372,7 +374,33 @@ inline constexpr std::array kConfigFields{
                 .flag = "--base-dtype",
                 .flag_value = "D",
                 .help = "base under adapters: compute, or nf4 (QLoRA, not run)",
-                .takes_list = true},
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "fp8",
+                .member = &PlanConfig::fp8,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8",
+                .flag_value = "R",
+                .help = "GEMMs of blocks in FP8: off or current",
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "fp8_keep_bf16",
+                .member = &PlanConfig::fp8_keep_bf16,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-keep-bf16",
+                .flag_value = "N",
+                .help = "with --fp8: first and last blocks in bf16",
+                .range = {.of = "blocks", .least = 0, .most = config_limits::blocks},
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "fp8_accumulate",
+                .member = &PlanConfig::fp8_accumulate,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-accumulate",
+                .flag_value = "A",
+                .help = "sums of FP8: fast_forward, split or fast",
+                .takes_list = true,
+                .age = FieldAge::last},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.

@@ -118,6 +118,9 @@ void fields(auto& io, PlanConfig& v) {
   io.sparse("exact_sums", v.exact_sums);
   io.sparse("expert_parallel", v.expert_parallel);
   io.sparse("expert_strategy", v.expert_strategy);
+  io.sparse("fp8", v.fp8);
+  io.sparse("fp8_accumulate", v.fp8_accumulate);
+  io.sparse("fp8_keep_bf16", v.fp8_keep_bf16);
   io.sparse("frozen", v.frozen);
   io.sparse("gather", v.gather);
   io("grad_dtype", v.grad_dtype);

@@ -82,6 +82,8 @@ class JsonWriter {
   static bool is_absent(BaseDType value) { return value == BaseDType::compute; }
   static bool is_absent(CollectivePlacement value) { return value == CollectivePlacement{}; }
   static bool is_absent(Transport value) { return value == Transport{}; }
+  static bool is_absent(Fp8Recipe value) { return value == Fp8Recipe{}; }
+  static bool is_absent(Fp8Accumulate value) { return value == Fp8Accumulate{}; }
 
   void put(std::int64_t value) {
     char* at = out_.room(most_digits);

@@ -15,6 +15,7 @@ constexpr Element element_of() {
   if constexpr (std::is_same_v<T, Fp16>) return Element::gradient;
   if constexpr (std::is_same_v<T, std::int32_t>) return Element::int32;
   if constexpr (std::is_same_v<T, std::uint8_t>) return Element::bytes;
+  if constexpr (std::is_same_v<T, AnyFp8>) return Element::fp8;
   return Element::statistic;
 }
 
@@ -131,6 +132,15 @@ Table make_table(std::index_sequence<kinds...> /*all*/) {
       static_cast<KernelKind>(kinds))...};
 }
 
+const KernelSpec& fp8_gemm_spec(GemmKind kind) {
+  static const std::array table{
+      row_of<kernels::Fp8GemmForward<Bf16>>(KernelKind::gemm_fp8, GemmKind::forward),
+      row_of<kernels::Fp8GemmInputGradient<Bf16>>(KernelKind::gemm_fp8, GemmKind::input_gradient),
+      row_of<kernels::Fp8GemmWeightGradient<Bf16>>(KernelKind::gemm_fp8,
+                                                   GemmKind::weight_gradient)};
+  return table.at(static_cast<std::size_t>(kind));
+}
+
 const KernelSpec& gemm_spec(GemmKind kind) {
   static const std::array table{
       row_of<kernels::GemmForward<Bf16>>(KernelKind::gemm, GemmKind::forward),
@@ -155,18 +165,19 @@ Access access_of(OperandUse use, bool adds) {
 
 const KernelSpec& spec_of(KernelKind kind, std::optional<GemmKind> variant) {
   if (kind == KernelKind::gemm) return gemm_spec(variant.value_or(GemmKind::forward));
+  if (kind == KernelKind::gemm_fp8) return fp8_gemm_spec(variant.value_or(GemmKind::forward));
   static const Table table = make_table(std::make_index_sequence<kKernelKinds>());
   return table.at(static_cast<std::size_t>(kind));
 }
 
 const KernelSpec* spec_of(const Kernel& kernel) {
-  if (kernel.kind != KernelKind::gemm) return &spec_of(kernel.kind);
+  if (!is_gemm(kernel.kind)) return &spec_of(kernel.kind);
   const std::optional<GemmKind> variant = gemm_kind(kernel);
-  return variant ? &gemm_spec(*variant) : nullptr;
+  return variant ? &spec_of(kernel.kind, variant) : nullptr;
 }
 
 std::optional<GemmKind> gemm_kind(const Kernel& kernel) {
-  if (kernel.kind != KernelKind::gemm) return std::nullopt;
+  if (!is_gemm(kernel.kind)) return std::nullopt;
   const std::int64_t number = kernel.attribute("kind");
   if (number < 0 || number > number_of(GemmKind::weight_gradient)) return std::nullopt;
   return static_cast<GemmKind>(number);

@@ -28,11 +28,13 @@ struct Kernel;
 /// computation. Kinds may share one.
 #define MFSDP_KERNEL_KINDS(KIND)                               \
   KIND(accumulate, AccumulateForm)                             \
+  KIND(amax, Amax)                                             \
   KIND(arrival_order, ArrivalOrder)                            \
   KIND(attention_backward, AttentionBackward)                  \
   KIND(attention_forward, AttentionForward)                    \
   KIND(bias_grad, ColumnSums)                                  \
   KIND(cast, CastForm)                                         \
+  KIND(cast_scaled, CastScaled)                                \
   KIND(combine_rows, CombineRows)                              \
   KIND(cross_entropy, CrossEntropyGradient)                    \
   KIND(cross_entropy_loss, CrossEntropyLoss)                   \
@@ -48,6 +50,7 @@ struct Kernel;
   KIND(gelu_backward, GeluBackward)                            \
   KIND(gelu_forward, GeluForward)                              \
   KIND(gemm, GemmForward)                                      \
+  KIND(gemm_fp8, Fp8GemmForward)                               \
   KIND(grouped_input_gradient, GroupedInputGradient)           \
   KIND(grouped_product, GroupedForward)                        \
   KIND(grouped_weight_gradient, GroupedWeightGradient)         \
@@ -86,6 +89,7 @@ struct Kernel;
   KIND(swiglu_backward, SwigluBackward)                        \
   KIND(swiglu_forward, SwigluForward)                          \
   KIND(token_copy, TokenCopy)                                  \
+  KIND(transpose, Transpose)                                   \
   KIND(update, UpdateForm)                                     \
   KIND(weighted_swiglu_backward, WeightedSwigluBackward)       \
   KIND(weighted_swiglu_forward, WeightedSwigluForward)         \
@@ -148,6 +152,7 @@ enum class Element {
   partial,    ///< fp32, or int64 where sums are exact
   fp32,
   int32,
+  fp8,  ///< F: either FP8 type, each operand its own
   bytes
 };
 
@@ -216,6 +221,11 @@ struct KernelSpec {
   std::string_view pieces = {};
   bool rows_are_sums = false;  ///< its rows are pieces' sums already: a piece is one row
 };
+
+/// GEMMs of a linear layer, which have an attribute "kind".
+[[nodiscard]] constexpr bool is_gemm(KernelKind kind) {
+  return kind == KernelKind::gemm || kind == KernelKind::gemm_fp8;
+}
 
 /// The row of a kernel's kind; of a GEMM that of its attribute "kind". Null for a GEMM of no kind.
 [[nodiscard]] const KernelSpec* spec_of(const Kernel& kernel);

@@ -116,9 +116,10 @@ struct PeerStep {
   friend bool operator==(const PeerStep&, const PeerStep&) = default;
 };
 
-enum class Reduction { none, sum };
+/// `max`: of an all_reduce of fp32, elementwise; NaN if any is NaN.
+enum class Reduction { none, sum, max };
 
-constexpr auto value_names(Reduction) { return name_array("none", "sum"); }
+constexpr auto value_names(Reduction) { return name_array("none", "sum", "max"); }
 
 /// Elements of a collective's input and output.
 struct CollectiveSizes {

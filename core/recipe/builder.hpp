@@ -152,6 +152,10 @@ class Builder {
   std::vector<RecipeOp>* target = &recipe.forward;
   Phase phase = Phase::forward;
   std::string slot_class;  ///< of tensors that kernels declare, instead of their names
+  // FP8 (fp8.cpp). Layers that gemm_forward, gemm_dgrad and gemm_wgrad know by name multiply in FP8:
+  // what they read is cast once, with a scale from its largest magnitude.
+  bool fp8 = false;
+  bool keeps_transposed = false;  ///< casts of inputs in forward, for weight gradients
 
  private:
   /// The columns of an adapter in rows of the whole layer.
@@ -166,10 +170,30 @@ class Builder {
   [[nodiscard]] Linear layer_a(const LoraTarget& adapter) const;
   [[nodiscard]] static std::string lora_name(const LoraTarget& adapter);
 
+  /// The names of a tensor's casts.
+  struct Fp8Casts {
+    std::string row{}, transposed{}, scale{};
+  };
+  void largest_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+                  std::int64_t cols);
+  Fp8Casts cast_of(const std::string& name, const std::string& amax, RecipeOperand input,
+                   std::int64_t rows, std::int64_t cols, DType dtype, bool row, bool transposed);
+  Fp8Casts cast_of_d_output(const std::string& layer_name, const Linear& layer, std::int64_t rows,
+                            RecipeOperand d_output);
+  [[nodiscard]] std::vector<Attribute> fp8_attributes(GemmKind kind, const Linear& layer,
+                                                      std::int64_t rows, bool adds) const;
+  void fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,
+                   RecipeOperand in, RecipeOperand out);
+  void fp8_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                 RecipeOperand d_out, RecipeOperand d_in, bool adds);
+  void fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                 RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds);
+
   void fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const;
   void declare(const RecipeOperand& operand);
 
   std::map<ParameterRole, std::string> hidden_;  ///< by A: its latest output tensor
+  std::map<std::string, Fp8Casts> fp8_casts_;    ///< by tensor: casts that later GEMMs read too
 };
 
 }  // namespace mfsdp::recipe

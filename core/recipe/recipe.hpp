@@ -118,6 +118,7 @@ struct BlockKind {
   bool slides = false;
   bool other_rope = false;
   bool experts = false;  ///< in place of a dense MLP
+  bool fp8 = false;      ///< its linear layers multiply in FP8
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };

@@ -62,6 +62,8 @@ class BlockRecipe {
             {.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate})),
         heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.attended}},
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
+    b_.fp8 = kind.fp8;
+    b_.keeps_transposed = recompute_ == Recompute::none;
     if (kind.experts) experts_.emplace(b_);
     if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
   }

@@ -2,8 +2,12 @@
 // a GPU's does.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "core/plan/kernels/element_types.hpp"
 
@@ -28,7 +32,44 @@ namespace mfsdp {
   return std::bit_cast<float>(sign | ((magnitude << 13U) + (112U << 23U)));
 }
 
-/// Rounds to nearest even; NaN stays NaN, what is too large becomes infinity.
+/// Values of all codes of a type of 8 bits with `fraction_bits`, whose subnormals are multiples of
+/// 2^step.
+template <int fraction_bits, int step>
+[[nodiscard]] constexpr std::array<float, 256> values_of_codes() {
+  std::array<float, 256> values{};
+  for (std::uint32_t code = 0; code < 256; ++code) {
+    const std::uint32_t magnitude = code & 0x7fU;
+    const std::uint32_t exponent = magnitude >> fraction_bits;
+    const std::uint32_t implied = exponent == 0 ? 0U : 1U << fraction_bits;
+    float value = static_cast<float>(implied | (magnitude & ((1U << fraction_bits) - 1U)));
+    for (int shift = step + (exponent == 0 ? 0 : static_cast<int>(exponent) - 1); shift != 0;
+         shift += shift < 0 ? 1 : -1)
+      value = shift < 0 ? value / 2 : value * 2;
+    values[code] = code < 0x80 ? value : -value;
+  }
+  return values;
+}
+
+inline constexpr std::array<float, 256> kFp8E4m3Values = [] {
+  std::array<float, 256> values = values_of_codes<3, -9>();
+  values[0x7f] = values[0xff] = std::numeric_limits<float>::quiet_NaN();
+  return values;
+}();
+
+inline constexpr std::array<float, 256> kFp8E5m2Values = [] {
+  std::array<float, 256> values = values_of_codes<2, -16>();
+  values[0x7c] = std::numeric_limits<float>::infinity();
+  values[0xfc] = -values[0x7c];
+  for (const std::size_t nan : {0x7d, 0x7e, 0x7f, 0xfd, 0xfe, 0xff})
+    values[nan] = std::numeric_limits<float>::quiet_NaN();
+  return values;
+}();
+
+[[nodiscard]] inline float widen(Fp8E4m3 value) { return kFp8E4m3Values[value.bits]; }
+[[nodiscard]] inline float widen(Fp8E5m2 value) { return kFp8E5m2Values[value.bits]; }
+
+/// Rounds to nearest even; NaN stays NaN, what is too large becomes infinity, and in FP8 the largest
+/// number, as cvt.rn.satfinite of PTX does. NaN is the code 0x7f of both FP8 types.
 template <class T>
 [[nodiscard]] T narrow(Real<T> value) {
   return value;
@@ -63,6 +104,41 @@ template <>
   return with_sign((rounded - (112U << 23U)) >> 13U);
 }
 
+/// narrow() to a type of 8 bits whose subnormals are multiples of 2^step and whose largest number is
+/// `most`.
+template <int fraction_bits, int step>
+[[nodiscard]] inline std::uint8_t narrow_to_byte(float value, float most) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 24U) & 0x80U;
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) return 0x7f;
+  // The exponent of float's 1.0 where the smallest normal number has exponent 1.
+  constexpr std::uint32_t kExponentShift = 127 + step + fraction_bits - 1;
+  constexpr std::uint32_t kDropped = 23 - fraction_bits;
+  const std::uint32_t size = std::min(magnitude, std::bit_cast<std::uint32_t>(most));
+  std::uint32_t code = 0;
+  if (size < (kExponentShift + 1) << 23U) {
+    // A float counts in steps of 2^step just above 2^(23 + step).
+    constexpr std::uint32_t kCounter = static_cast<std::uint32_t>(127 + 23 + step) << 23U;
+    const float counted = std::bit_cast<float>(size) + std::bit_cast<float>(kCounter);
+    code = std::bit_cast<std::uint32_t>(counted) - kCounter;
+  } else {
+    const std::uint32_t rounded = size + (1U << (kDropped - 1)) - 1 + ((size >> kDropped) & 1U);
+    code = (rounded - (kExponentShift << 23U)) >> kDropped;
+  }
+  return static_cast<std::uint8_t>(sign | code);
+}
+
+template <>
+[[nodiscard]] inline Fp8E4m3 narrow<Fp8E4m3>(float value) {
+  return {narrow_to_byte<3, -9>(value, fp8_max<Fp8E4m3>)};
+}
+
+template <>
+[[nodiscard]] inline Fp8E5m2 narrow<Fp8E5m2>(float value) {
+  return {narrow_to_byte<2, -16>(value, fp8_max<Fp8E5m2>)};
+}
+
 /// Calls `run` with a value of the plan's floating dtype; not at all for another dtype.
 void with_floating(DType dtype, const auto& run) {
   switch (dtype) {
@@ -70,6 +146,8 @@ void with_floating(DType dtype, const auto& run) {
     case DType::fp16: run(Fp16{}); break;
     case DType::fp32: run(float{}); break;
     case DType::fp64: run(double{}); break;
+    case DType::fp8_e4m3: run(Fp8E4m3{}); break;
+    case DType::fp8_e5m2: run(Fp8E5m2{}); break;
     default: break;
   }
 }

@@ -81,7 +81,8 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
         .recompute = recompute_of(static_cast<std::size_t>(block), config_.recompute),
         .slides = config_.model.slides(block),
         .other_rope = config_.model.has_other_rope(block),
-        .experts = config_.model.has_experts(block)};
+        .experts = config_.model.has_experts(block),
+        .fp8 = config_.has_fp8(block)};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {

@@ -60,7 +60,9 @@ Result<ncclDataType_t> nccl_type(DType dtype) {
     case DType::fp64: return ncclFloat64;
     case DType::int32: return ncclInt32;
     case DType::int64: return ncclInt64;
-    case DType::uint8: return ncclUint8;
+    case DType::uint8:
+    case DType::fp8_e4m3:  // gathered as bytes
+    case DType::fp8_e5m2: return ncclUint8;
   }
   return fail("", "expected a dtype of the plan");
 }
@@ -75,7 +77,9 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   const bool sums = !gathers && !exchanges;
   const bool floats = collective.dtype == DType::bf16 || collective.dtype == DType::fp16 ||
                       collective.dtype == DType::fp32 || collective.dtype == DType::fp64;
-  if (sums && collective.reduction != Reduction::sum)
+  const bool takes_max = collective.kind == CollectiveKind::all_reduce &&
+                         collective.dtype == DType::fp32 && collective.reduction == Reduction::max;
+  if (sums && !takes_max && collective.reduction != Reduction::sum)
     return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)));
   if (sums && !floats)
     return fail("", fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}",
@@ -266,7 +270,9 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
       case CollectiveKind::all_gather:
         return check(ncclAllGather(input, output, elements, type, handle, stream), "ncclAllGather");
       case CollectiveKind::all_reduce:
-        return check(ncclAllReduce(input, output, elements, type, ncclSum, handle, stream),
+        return check(ncclAllReduce(input, output, elements, type,
+                                   collective.reduction == Reduction::max ? ncclMax : ncclSum,
+                                   handle, stream),
                      "ncclAllReduce");
       case CollectiveKind::all_to_all: return exchange(op, elements, type, stream);
       case CollectiveKind::send:

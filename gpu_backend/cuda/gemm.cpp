@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/gemm_fp8.hpp"
 #include "gpu_backend/cuda/handles.hpp"
 
 namespace mfsdp::cuda {
@@ -32,9 +33,11 @@ Result<cudaDataType_t> data_type(DType dtype) {
     case DType::bf16: return CUDA_R_16BF;
     case DType::fp16: return CUDA_R_16F;
     case DType::fp32: return CUDA_R_32F;
+    case DType::fp8_e4m3: return CUDA_R_8F_E4M3;
+    case DType::fp8_e5m2: return CUDA_R_8F_E5M2;
     default: break;
   }
-  return fail("gemm", fmt::format("expected bf16, fp16 or fp32, got {}", to_string(dtype)));
+  return fail("gemm", fmt::format("expected a floating dtype of GEMMs, got {}", to_string(dtype)));
 }
 
 /// Converts to cuBLASLt's 64-byte type.
@@ -119,13 +122,15 @@ class Stopwatch {
 }  // namespace
 
 std::string to_string(const GemmShape& shape) {
-  return fmt::format(
-      "{}{}x{}x{} a{} b{} {} -> {}{}{}{}, aligned to {}",
-      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows, shape.cols,
-      shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
-      to_string(shape.operands), to_string(shape.result), shape.bias ? " with bias" : "",
-      shape.adds ? " added" : "",
-      shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row), shape.alignment);
+  return fmt::format("{}{}x{}x{} a{} b{} {}{} -> {}{}{}{}{}, aligned to {}",
+                     shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows,
+                     shape.cols, shape.inner, shape.a_transposed ? "T" : "",
+                     shape.b_transposed ? "T" : "", to_string(shape.operands),
+                     shape.operands_b ? fmt::format(" x {}", to_string(*shape.operands_b)) : "",
+                     to_string(shape.result), shape.fast ? " fast" : "",
+                     shape.bias ? " with bias" : "", shape.adds ? " added" : "",
+                     shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row),
+                     shape.alignment);
 }
 
 std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {
@@ -147,13 +152,17 @@ void GemmPlanner::offer(std::span<const GemmAlgorithm> algorithms) {
 }
 
 Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
-  MFSDP_LET(operands, data_type(shape.operands));
+  const bool has_fp8 = is_fp8(shape.operands) || shape.operands_b;
+  if (has_fp8) MFSDP_TRY(check_fp8_shape(shape));
+  MFSDP_LET(type_a, data_type(shape.operands));
+  MFSDP_LET(type_b, data_type(shape.operands_b.value_or(shape.operands)));
   MFSDP_LET(result, data_type(shape.result));
-  const auto stored = [&](bool transposed, std::int64_t rows, std::int64_t cols, std::int64_t row) {
-    return transposed ? layout(operands, cols, rows, row) : layout(operands, rows, cols, row);
+  const auto stored = [](cudaDataType_t type, bool transposed, std::int64_t rows, std::int64_t cols,
+                         std::int64_t row) {
+    return transposed ? layout(type, cols, rows, row) : layout(type, rows, cols, row);
   };
-  MFSDP_LET(first, stored(shape.b_transposed, shape.inner, shape.cols, shape.b_row));
-  MFSDP_LET(second, stored(shape.a_transposed, shape.rows, shape.inner, shape.a_row));
+  MFSDP_LET(first, stored(type_b, shape.b_transposed, shape.inner, shape.cols, shape.b_row));
+  MFSDP_LET(second, stored(type_a, shape.a_transposed, shape.rows, shape.inner, shape.a_row));
   MFSDP_LET(third,
             layout(result, shape.rows, shape.cols, shape.c_row == 0 ? shape.cols : shape.c_row));
   Product product{.operation = {}, .first = first, .second = second, .result = third};
@@ -170,8 +179,13 @@ Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
   MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, transpose(shape.a_transposed)));
   if (shape.bias) {
     MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-    MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, operands));
+    const cudaDataType_t beside_fp8 = result == CUDA_R_16F ? CUDA_R_16F : CUDA_R_16BF;
+    MFSDP_TRY(
+        set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, has_fp8 ? beside_fp8 : type_a));
   }
+  if (has_fp8)
+    MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+                  static_cast<std::int8_t>(shape.fast ? 1 : 0)));
   return product;
 }
 
@@ -255,6 +269,10 @@ bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
 Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memory,
                                   cudaStream_t stream) {
   if (prepared_.contains(shape)) return {};
+  if (is_fp8(shape.operands)) {
+    MFSDP_TRY(check_fp8_device());
+    MFSDP_TRY(check_fp8_scales(shape, memory));
+  }
   MFSDP_LET(product, describe(shape));
   if (const auto offered = offered_.find(shape);
       offered != offered_.end() && fits(offered->second, product, memory.workspace.size())) {
@@ -268,7 +286,9 @@ Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memo
     const std::size_t unbounded = std::numeric_limits<std::int64_t>::max();
     MFSDP_LET(others, candidates(shape, product, unbounded, 1));
     const std::string where = fmt::format("gemm {}", to_string(shape));
-    if (others.empty()) return fail(where, "cuBLASLt has no algorithm", Fault::environment);
+    if (others.empty())
+      return fail(where, fmt::format("cuBLASLt {} has no algorithm", cublas_lt().version()),
+                  Fault::environment);
     return fail(where,
                 fmt::format("needs {} bytes of workspace, the plan has {}",
                             others.front().workspace_bytes, memory.workspace.size()),
@@ -382,6 +402,10 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
   cublasLtMatmulDescOpaque_t operation = product.operation;
   if (algorithm.shape.bias)
     MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory.bias));
+  if (is_fp8(algorithm.shape.operands)) {
+    MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, memory.b_scale));
+    MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, memory.a_scale));
+  }
   // The library takes layouts as pointers to mutable memory, but only reads them.
   Product layouts = product;
   return check(cublas_lt().matmul(handle_.get(), &operation, &memory.scale, memory.b,

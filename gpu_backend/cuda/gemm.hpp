@@ -34,7 +34,7 @@ struct GemmShape {
   bool b_transposed = false;  ///< stored as [cols, inner]
   bool bias = false;
   bool adds = false;
-  DType operands = DType::bf16;  ///< of a, b and bias; computation is in fp32
+  DType operands = DType::bf16;  ///< of a, b and bias (16 bits beside FP8); computation is in fp32
   DType result = DType::bf16;
   std::int64_t alignment = 16;  ///< of a, b and c: a power of two, in bytes
   /// Number of equal GEMMs in one launch; the distances of their operands, in elements, follow.
@@ -42,6 +42,11 @@ struct GemmShape {
   std::int64_t a_step = 0;
   std::int64_t b_step = 0;
   std::int64_t c_step = 0;
+  /// FP8 (gemm_fp8.hpp): operands have scales. The type of b, if it is not that of a.
+  std::optional<DType> operands_b = {};
+  /// FP8: sums stay in the tensor cores, which keep fewer bits, instead of being added up in fp32
+  /// at intervals.
+  bool fast = false;
 
   friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
 };
@@ -60,6 +65,8 @@ struct GemmMemory {
   void* c = nullptr;
   float scale = 1;                 ///< factor of the result; no algorithm depends on it
   std::span<std::byte> workspace;  ///< begins on a multiple of 256 bytes
+  const float* a_scale = nullptr;  ///< FP8: factors of the operands, on the device
+  const float* b_scale = nullptr;
 };
 
 /// An algorithm in the format that ranks exchange and files store. It is valid only for its version

@@ -36,9 +36,14 @@ json to_json(const GemmAlgorithm& algorithm) {
              std::string(to_string(s.result)),
              s.alignment};
   // Older files have none of these.
-  if (s.c_row != 0 || s.batch > 1) shape.push_back(s.c_row);
-  if (s.batch > 1)
+  const bool has_fp8 = is_fp8(s.operands);
+  if (s.c_row != 0 || s.batch > 1 || has_fp8) shape.push_back(s.c_row);
+  if (s.batch > 1 || has_fp8)
     for (const std::int64_t value : {s.batch, s.a_step, s.b_step, s.c_step}) shape.push_back(value);
+  if (has_fp8) {
+    shape.push_back(std::string(to_string(s.operands_b.value_or(s.operands))));
+    shape.push_back(s.fast);
+  }
   return {{"shape", shape},
           {"bytes", algorithm.bytes},
           {"workspace", algorithm.workspace_bytes},
@@ -46,7 +51,8 @@ json to_json(const GemmAlgorithm& algorithm) {
 }
 
 DType dtype_from(const json& name) {
-  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32})
+  for (const DType dtype :
+       {DType::bf16, DType::fp16, DType::fp32, DType::fp8_e4m3, DType::fp8_e5m2})
     if (to_string(dtype) == name.get<std::string>()) return dtype;
   throw json::other_error::create(501, "expected a dtype of GEMMs", &name);
 }
@@ -57,6 +63,8 @@ GemmAlgorithm from_json(const json& from) {
   const auto later = [&](std::size_t i, std::int64_t otherwise) {
     return s.size() > i ? s.at(i).get<std::int64_t>() : otherwise;
   };
+  const DType operands = dtype_from(s.at(9));
+  const DType operands_b = s.size() > 17 ? dtype_from(s.at(17)) : operands;
   return {.shape = {.rows = s.at(0),
                     .cols = s.at(1),
                     .inner = s.at(2),
@@ -67,13 +75,15 @@ GemmAlgorithm from_json(const json& from) {
                     .b_transposed = s.at(6),
                     .bias = s.at(7),
                     .adds = s.at(8),
-                    .operands = dtype_from(s.at(9)),
+                    .operands = operands,
                     .result = dtype_from(s.at(10)),
                     .alignment = s.at(11),
                     .batch = later(13, 1),
                     .a_step = later(14, 0),
                     .b_step = later(15, 0),
-                    .c_step = later(16, 0)},
+                    .c_step = later(16, 0),
+                    .operands_b = operands_b == operands ? std::nullopt : std::optional(operands_b),
+                    .fast = s.size() > 18 && s.at(18).get<bool>()},
           .bytes = from.at("bytes"),
           .workspace_bytes = from.at("workspace"),
           .nanoseconds = from.at("ns")};

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group
-from gpu_lab.pytorch import compare, exports, families, fsdp2_speed, fsdp2_train, gradients, kernel_times, moe_speed, pairs
+from gpu_lab.pytorch import compare, exports, families, fp8_block, fsdp2_speed, fsdp2_train, gradients, kernel_times, moe_speed, pairs
 
 HF = "torch, transformers and safetensors"
 
@@ -74,6 +74,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--gpus", type=int, default=1, help="each has its share of the shapes (1)")
     parser.add_argument("--shapes", metavar="FILE", help="a CSV with columns M, N and K of forward; those of small models")
     add_dry_run(parser)
+    fp8_block.add_flags(add("fp8", fp8_block.fp8, fp8_block.fp8.__doc__, "torch 2.11; a GPU of compute capability 8.9 or later"))
     parser = add("attention", kernel_times.attention, kernel_times.attention.__doc__, "torch 2.11; a GPU")
     parser.add_argument("--quick", action="store_true", help="sequence 8192 alone")
     parser.add_argument("--way", action="append", choices=kernel_times.WAYS, help="these alone")

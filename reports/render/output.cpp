@@ -159,7 +159,8 @@ void clear_absent(std::vector<Field>& fields, const FigureSet& absent) {
       clear(fmt::format("{}_bytes", category));
   if (!absent.has(ResultFigure::config)) return;
   std::vector<Field> of_config{{"global_batch", ""}};
-  for (const FieldAge age : {FieldAge::first, FieldAge::second, FieldAge::later, FieldAge::newest})
+  for (const FieldAge age :
+       {FieldAge::first, FieldAge::second, FieldAge::later, FieldAge::newest, FieldAge::last})
     add_configuration(of_config, PlanConfig{}, age);
   for (const Field& field : of_config) clear(field.name);
 }
@@ -198,6 +199,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_memory_errors(fields, run.memory.cached);
   fields.push_back({"status", std::string(to_string(run.status))});
   fields.push_back(fits_certain(run.memory.cached));
+  add_configuration(fields, run.config, FieldAge::last);
   clear_absent(fields, run.absent);
   return fields;
 }

@@ -89,11 +89,15 @@ void add_title(Screen& screen, const RunResult& run) {
                   active_text(run.parameters, config.model), format_count(run.cluster.gpus),
                   run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
                   strategy_text(config) + stages_text(config.mesh)));
+  std::string numbers;
+  if (config.has_fp8()) numbers = ", FP8 GEMMs in blocks";
+  if (config.fp8_keep_bf16 > 0)
+    numbers += fmt::format(" but the first and last {}", config.fp8_keep_bf16);
   const auto tokens = static_cast<double>(config.global_tokens());
   screen.line(fmt::format(
-      "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
+      "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}{}", config.seq_len,
       config.micro_batch, counted(config.microbatches, "microbatch", "microbatches"),
-      format_real(tokens, 0), flag_text(config.recompute), optimizer_text(config)));
+      format_real(tokens, 0), flag_text(config.recompute), optimizer_text(config), numbers));
 }
 
 /// Adapters, which train alone.

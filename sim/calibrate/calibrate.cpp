@@ -59,6 +59,14 @@ Result<void> check_distinct(const std::vector<Row>& rows, Key key, std::string_v
   return {};
 }
 
+/// Leaves out a table of the base: its file, its rows and its source.
+template <class Rows>
+void leave_out(CalibrationState& state, fs::path& file, Rows& rows, std::string_view key) {
+  file.clear();
+  rows = {};
+  std::erase_if(state.gpu.sources, [&](const auto& source) { return source.first == key; });
+}
+
 Result<void> add_gemm(CalibrationState& state) {
   const std::vector<GemmRow>& rows = state.data.gemm;
   if (rows.empty()) return {};
@@ -74,6 +82,9 @@ Result<void> add_gemm(CalibrationState& state) {
   // The measurements were made under the GPU's own power limit.
   state.gpu.gemm_scale = 1 / power_rate(state.gpu);
   note_value(state, "compute.gemm_scale", state.gpu.gemm_scale, state.base.gemm_scale, source);
+  // The base's table of FP8 has no scale of its own.
+  if (state.gpu.gemm_scale != state.base.gemm_scale)
+    leave_out(state, state.gpu.tables.gemm_fp8, state.tables.gemm_fp8, "tables.gemm_fp8");
   set_source(state.gpu, "tables.gemm", source);
   state.result.files.push_back({state.beside("_gemm.csv"), gemm_csv(rows)});
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out}) {
@@ -86,15 +97,6 @@ Result<void> add_gemm(CalibrationState& state) {
     note_errors(state, "GEMM", "all", all, evaluation, names_of(state.data.gemm_files));
   }
   return {};
-}
-
-/// Leaves out a table of the base: its file, its rows and its source.
-template <class Row>
-void leave_out(CalibrationState& state, fs::path& file, std::vector<Row>& rows,
-               std::string_view key) {
-  file.clear();
-  rows.clear();
-  std::erase_if(state.gpu.sources, [&](const auto& source) { return source.first == key; });
 }
 
 /// The base's tables of mfsdp-exec's own kernels and of masks have no scale of their own; they use
@@ -185,6 +187,8 @@ void take_over_sources(CalibrationState& state) {
     if (std::ranges::find(state.gpu.sources, key, [](const auto& entry) { return entry.first; }) ==
         state.gpu.sources.end())
       set_source(state.gpu, key, "taken over from " + state.base.name);
+  if (!state.gpu.tables.gemm_fp8.empty())
+    set_source(state.gpu, "tables.gemm_fp8", "taken over from " + state.base.name);
   if (!state.gpu.tables.attention_warpgroups.empty())
     set_source(state.gpu, "tables.attention_warpgroups", "taken over from " + state.base.name);
   if (!state.gpu.tables.attention_masked.empty())
@@ -254,6 +258,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
                          .tables = std::move(tables)};
   state.gpu.tables = {
       .gemm = taken_over(base.tables.gemm, request.gpus_dir),
+      .gemm_fp8 = taken_over(base.tables.gemm_fp8, request.gpus_dir),
       .attention = taken_over(base.tables.attention, request.gpus_dir),
       .attention_warpgroups = taken_over(base.tables.attention_warpgroups, request.gpus_dir),
       .attention_masked = taken_over(base.tables.attention_masked, request.gpus_dir),

@@ -120,6 +120,7 @@ std::string gpu_toml(const Gpu& gpu) {
   }
   toml.table("tables");
   toml.add("gemm", gpu.tables.gemm.string());
+  if (!gpu.tables.gemm_fp8.empty()) toml.add("gemm_fp8", gpu.tables.gemm_fp8.string());
   toml.add("attention", gpu.tables.attention.string());
   if (!gpu.tables.attention_warpgroups.empty())
     toml.add("attention_warpgroups", gpu.tables.attention_warpgroups.string());

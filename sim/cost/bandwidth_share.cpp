@@ -16,10 +16,13 @@ struct Share {
 // and 2026-11-22-kernels.md). Values are at most 1, because an excess is noise of the copy. The
 // exception is cross_entropy: plans count three passes, and the second one reads rows in shared
 // memory (0.847 of two passes). qk_row_norm_rope was measured on the H200 only
-// (2026-11-28-row-norms.md).
+// (2026-11-28-row-norms.md), FP8 casts
+// likewise (2026-11-30-fp8.md).
 constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
+                               Share{KernelKind::amax, 0.97},
                                Share{KernelKind::bias_grad, 0.77},
                                Share{KernelKind::cast, 1},
+                               Share{KernelKind::cast_scaled, 0.91},
                                Share{KernelKind::combine_rows, 0.95},
                                Share{KernelKind::cross_entropy, 1.27},
                                Share{KernelKind::cross_entropy_loss, 0.951},
@@ -39,6 +42,7 @@ constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::sum_ranks, 0.955},
                                Share{KernelKind::swiglu_backward, 0.99},
                                Share{KernelKind::swiglu_forward, 1},
+                               Share{KernelKind::transpose, 0.94},
                                Share{KernelKind::update, 0.974},
                                Share{KernelKind::weighted_swiglu_backward, 0.977},
                                Share{KernelKind::weighted_swiglu_forward, 1}};

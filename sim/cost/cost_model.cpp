@@ -9,6 +9,7 @@
 #include "core/plan/transport.hpp"
 #include "sim/cost/bandwidth_share.hpp"
 #include "sim/cost/nanos.hpp"
+#include "sim/cost/peak.hpp"
 #include "sim/hardware/power.hpp"
 
 namespace mfsdp {
@@ -26,6 +27,10 @@ constexpr double kContiguousEfficiency = 0.9;
 // of each SM: 0.4 and 0.2 of the H200's copy bandwidth, 4238.4.
 constexpr double kStridedOfSm = 1695.36 / 132;
 constexpr double kPiecesOfSm = 847.68 / 132;
+
+// The FP8 table has weight gradients in bf16. Those that are added in fp32 take this longer: the mean
+// of Llama-3-8B's layers at 8192 tokens, split and fast (docs/lab/2026-11-30-fp8.md).
+constexpr double kFp8AddedInFp32 = 1.065;
 
 std::optional<AccessPattern> pattern_of(const Kernel& kernel) {
   const Attribute* pattern = kernel.find_attribute("pattern");
@@ -55,6 +60,12 @@ std::optional<GroupedCost> own_grouped_of(const CostTables& tables, const GemmCo
                                           const Gpu& gpu) {
   if (tables.grouped_warpgroups.empty()) return std::nullopt;
   return GroupedCost(tables.grouped_warpgroups, gemm, gpu.gemm_scale * power_rate(gpu));
+}
+
+std::optional<GemmCost> fp8_of(const CostTables& tables, const Gpu& gpu,
+                               std::vector<GemmRow> Fp8GemmRows::* rows) {
+  if (!tables.gemm_fp8) return std::nullopt;
+  return GemmCost((*tables.gemm_fp8).*rows, gpu);
 }
 
 std::optional<AttentionCost> warpgroups_of(const CostTables& tables, const Gpu& gpu) {
@@ -91,6 +102,8 @@ void slow_down(CollectiveCost& cost, double factor) {
 CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
     : cluster_(cluster),
       gemm_(tables.gemm, cluster.gpu),
+      fp8_split_(fp8_of(tables, cluster.gpu, &Fp8GemmRows::split)),
+      fp8_fast_(fp8_of(tables, cluster.gpu, &Fp8GemmRows::fast)),
       grouped_(tables.grouped, gemm_, cluster.gpu.gemm_scale * power_rate(cluster.gpu)),
       own_grouped_(own_grouped_of(tables, gemm_, cluster.gpu)),
       attention_(tables.attention, cluster.gpu),
@@ -124,7 +137,7 @@ GemmShape CostModel::gemm_shape(const Kernel& kernel) {
 }
 
 std::int64_t CostModel::ragged_loss(const Kernel& kernel) const {
-  if (kernel.kind != KernelKind::gemm) return 0;
+  if (!is_gemm(kernel.kind)) return 0;
   const GemmShape shape = gemm_shape(kernel);
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0) return 0;
   return std::llround(gemm_.ragged_loss(shape) * static_cast<double>(kContentionUnit));
@@ -138,6 +151,15 @@ double CostModel::gemm_ns(const Kernel& kernel) const {
     return static_cast<double>(kernel.flops) / (peak * 1e3);
   }
   return gemm_.nanoseconds(shape, fp32);
+}
+
+double CostModel::fp8_gemm_ns(const Kernel& kernel) const {
+  const std::optional<GemmCost>& measured = kernel.attribute("fast") != 0 ? fp8_fast_ : fp8_split_;
+  const GemmShape shape = gemm_shape(kernel);
+  if (!measured || shape.m <= 0 || shape.n <= 0 || shape.k <= 0) return gemm_ns(kernel) / kFp8Speed;
+  const auto gradient = std::ranges::find(kernel.operands, "weight_grad", &Operand::role);
+  const bool in_fp32 = gradient != kernel.operands.end() && gradient->dtype == DType::fp32;
+  return measured->nanoseconds(shape, false) * (in_fp32 ? kFp8AddedInFp32 : 1);
 }
 
 /// Balanced experts: even_grouped_ns() times the measured ratio for GEMMs of experts. Otherwise
@@ -237,6 +259,7 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   const double busy = [&] {
     switch (kernel.kind) {
       case KernelKind::gemm: return gemm_ns(kernel);
+      case KernelKind::gemm_fp8: return fp8_gemm_ns(kernel);
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
       case KernelKind::grouped_weight_gradient: return grouped_ns(kernel, routed);
@@ -250,8 +273,9 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   double factor = (is_limited(busy) ? mix_ : short_)[which];
   if (which == KernelClass::attention_backward) factor = std::max(factor, mix_[which]);
   const double scaled = std::max(memory, busy * factor) * kernel_factor_;
+  const double peak = peak_of(kernel.kind, cluster_.gpu);
   const double least =  // the peak is that of the highest clock
-      clock_ > 1 ? static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3) : 0;
+      clock_ > 1 ? static_cast<double>(kernel.flops) / (peak * 1e3) : 0;
   return to_nanos(std::max(scaled, std::min(least, busy * kernel_factor_)));
 }
 

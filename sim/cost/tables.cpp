@@ -84,8 +84,11 @@ std::optional<CollectiveKind> measured_collective(std::string_view name) {
 
 namespace {
 
+/// Of GemmKind.
+constexpr std::array<std::string_view, 3> kTableKinds{"fwd", "dgrad", "wgrad"};
+
 Result<std::vector<GemmRow>> gemm_rows(const CsvTable& table, const std::string& where) {
-  MFSDP_LET(kinds, (all_words_of<3>(table, "kind", {"fwd", "dgrad", "wgrad"}, where)));
+  MFSDP_LET(kinds, (all_words_of<3>(table, "kind", kTableKinds, where)));
   MFSDP_LET(values, (numbers<4>(table, {"M", "N", "K", "tflops"})));
   std::vector<GemmRow> rows;
   for (std::size_t r = 0; r < values.size(); ++r) {
@@ -104,6 +107,22 @@ Result<std::vector<GemmRow>> gemm_rows(const CsvTable& table, const std::string&
 Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text, const std::string& where) {
   MFSDP_LET(table, CsvTable::parse(text, where));
   return gemm_rows(table, where);
+}
+
+Result<Fp8GemmRows> parse_fp8_gemm_table(std::string_view text, const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(rows, gemm_rows(table, where));
+  MFSDP_LET(sums, (words_of<2>(table, "accumulate", {"split", "fast"})));
+  Fp8GemmRows found;
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    (sums[r] == 0 ? found.split : found.fast).push_back(rows[r]);
+  for (const auto& [name, part] : {std::pair{"split", &found.split}, {"fast", &found.fast}})
+    for (const GemmKind kind :
+         {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient})
+      if (std::ranges::find(*part, kind, &GemmRow::kind) == part->end())
+        return fail(where, fmt::format("has no row with accumulate {} of kind {}", name,
+                                       kTableKinds.at(static_cast<std::size_t>(kind))));
+  return found;
 }
 
 Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,
@@ -228,6 +247,10 @@ Result<CostTables> load_cost_tables(const TableFiles& files) {
                     .attention = std::move(attention),
                     .collective = std::move(collective),
                     .network = {}};
+  if (!files.gemm_fp8.empty()) {
+    MFSDP_LET(fp8_text, read_file(files.gemm_fp8, "a table", kMostTableBytes));
+    MFSDP_SET(tables.gemm_fp8, parse_fp8_gemm_table(fp8_text, files.gemm_fp8.string()));
+  }
   for (const auto& [file, rows] :
        {std::pair{&files.attention_warpgroups, &tables.attention_warpgroups},
         {&files.attention_masked, &tables.attention_masked}}) {

@@ -65,8 +65,15 @@ struct CollectiveSample {
   std::string place;  ///< "file:line"
 };
 
+/// GEMMs of FP8 operands, by where sums are kept: Fp8Gemm::fast.
+struct Fp8GemmRows {
+  std::vector<GemmRow> split;
+  std::vector<GemmRow> fast;
+};
+
 struct CostTables {
   std::vector<GemmRow> gemm;
+  std::optional<Fp8GemmRows> gemm_fp8{};  ///< none: nothing was measured
   std::vector<AttentionRow> attention;
   std::vector<CollectiveRow> collective;  ///< inside a domain
   std::vector<CollectiveSample> network;  ///< between domains; empty: nothing was measured
@@ -79,6 +86,10 @@ struct CostTables {
 /// Columns kind (fwd, dgrad, wgrad), M, N, K, tflops. Every kind must occur.
 [[nodiscard]] Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text,
                                                             const std::string& where);
+
+/// The same and a column accumulate (split, fast). Every kind must occur with both.
+[[nodiscard]] Result<Fp8GemmRows> parse_fp8_gemm_table(std::string_view text,
+                                                       const std::string& where);
 
 /// Columns kind (fwd, dgrad, wgrad), experts, M, N, K, main_grad (fp32, bf16), tflops.
 [[nodiscard]] Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,

@@ -62,6 +62,8 @@ std::vector<std::string> CostModel::unmeasured(const Plan& plan) const {
     const bool attends =
         which == KernelClass::attention_forward || which == KernelClass::attention_backward;
     if (attends && measured.attention) add_unmeasured_attention(*kernel, kinds);
+    if (kernel->kind == KernelKind::gemm_fp8 && !fp8_split_)
+      kinds.insert("GEMMs in FP8 (priced at twice the rate of bf16)");
     if (kernel->kind != KernelKind::gemm || !measured.gemm) continue;
     const auto dtype = dtype_of(*kernel, "input");
     if (dtype && *dtype != DType::bf16)

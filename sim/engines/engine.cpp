@@ -202,6 +202,7 @@ void check_gradient_types(EngineKind engine, const PlanConfig& config, Reasons& 
 void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.param_dtype != DType::bf16)
     reasons.add(cannot_predict(engine, "--param-dtype", "blocks in other types than bf16"));
+  if (config.has_fp8()) reasons.add(cannot_predict(engine, "--fp8", "GEMMs in FP8"));
   const bool narrow = config.main_dtype == DType::bf16 && traits_of(engine).has_bf16_weights;
   if (config.main_dtype != DType::fp32 && !narrow) reasons.add(only_fp32_weights(engine));
   if (narrow) {

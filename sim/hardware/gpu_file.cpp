@@ -241,6 +241,7 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
     return std::filesystem::path(given ? fields.text(key) : fields.text_or(key, ""));
   };
   gpu.tables = TableFiles{.gemm = path("tables.gemm"),
+                          .gemm_fp8 = fields.text_or("tables.gemm_fp8", ""),
                           .attention = path("tables.attention"),
                           .attention_warpgroups = fields.text_or("tables.attention_warpgroups", ""),
                           .attention_masked = fields.text_or("tables.attention_masked", ""),

@@ -35,6 +35,7 @@ Result<Gpu> with_published_tables(Gpu gpu) {
   std::vector<std::string> parts;
   if (!gpu.published->gemm.empty()) {
     gpu.tables.gemm = gpu.published->gemm;
+    gpu.tables.gemm_fp8.clear();            // its scale is that of the other table
     gpu.tables.grouped_warpgroups.clear();  // relative to the GEMMs of the other table
     gpu.table_sms = gpu.published->sms;
     gpu.gemm_scale = gpu.published->scale;

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "sim/cost/peak.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -25,18 +29,22 @@ void PeakCheck::note(const Kernel& kernel, Nanos price) {
   // 10^12 per second are 1,000 per nanosecond.
   const double tflops =
       static_cast<double>(kernel.flops) / static_cast<double>(price.value + 1) / 1e3;
-  if (tflops <= gpu_.bf16 || tflops <= fastest_) return;
+  const double peak = peak_of(kernel.kind, gpu_);
+  of_step_ = std::max(of_step_, peak);
+  if (tflops <= peak || tflops <= fastest_) return;
   fastest_ = tflops;
+  peak_ = peak;
   name_ = shape_text(kernel);
 }
 
 Result<void> PeakCheck::judge(const TimeSummary& time) const {
   const double tflops = fastest_ > 0 ? fastest_ : time.tflops_per_gpu;
-  if (tflops <= gpu_.bf16) return {};
+  const double peak = fastest_ > 0 ? peak_ : of_step_;
+  if (tflops <= peak) return {};
   return fail(gpu_.name,
               fmt::format("{} would run at {:.0f} TFLOP/s, above the GPU's peak of {:.0f} "
                           "(compute.bf16_tflops): its tables, or the anchor, are not of this GPU",
-                          fastest_ > 0 ? name_ : std::string("a step"), tflops, gpu_.bf16));
+                          fastest_ > 0 ? name_ : std::string("a step"), tflops, peak));
 }
 
 }  // namespace mfsdp

@@ -11,7 +11,7 @@
 
 namespace mfsdp {
 
-/// Compares prices with the GPU's dense bf16 peak. A faster price comes from a table or an anchor
+/// Compares prices with the GPU's dense peak, of bf16 or FP8. A faster price comes from a table or an anchor
 /// of another GPU, or from a wrong one, so a prediction with it would be invalid.
 class PeakCheck {
  public:
@@ -26,7 +26,9 @@ class PeakCheck {
 
  private:
   const Gpu& gpu_;
-  double fastest_ = 0;  ///< TFLOP/s, of those above the peak
+  double fastest_ = 0;          ///< TFLOP/s, of those above the peak
+  double peak_ = 0;             ///< of that kernel
+  double of_step_ = gpu_.bf16;  ///< the highest peak of a kernel of the step
   std::string name_;
 };
 

@@ -33,6 +33,16 @@ inline PlanConfig small_config(std::int64_t ranks = 4, std::int64_t layers = 2) 
   return config;
 }
 
+/// The same with FP8 GEMMs in all blocks, whose sizes are multiples of 16.
+inline PlanConfig fp8_config(std::int64_t ranks = 2, std::int64_t layers = 2) {
+  PlanConfig config = small_config(ranks, layers);
+  config.model.hidden = 32;
+  config.model.head_dim = 8;
+  config.model.intermediate = 48;
+  config.fp8 = Fp8Recipe::current;
+  return config;
+}
+
 /// Embedding, one block and the head on two ranks with two gradient slots: small enough for a
 /// search through all interleavings. Eight variants: strategies, one or two microbatches.
 inline PlanConfig three_units(int variant) {

@@ -25,6 +25,7 @@ inline rc::Gen<PlanConfig> any_planner_config(Models models = Models::all) {
     if (!config.has_lora() && *rc::gen::inRange(0, 10) == 0)
       config.frozen = names_in(config.model.family, {"embed_tokens", "layernorm"});
     config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
+    drop_impossible_fp8(config);
     config.loss_scale = {};
     config.loss_scale_window = 0;
     if (config.param_dtype == fp64) {
@@ -38,6 +39,7 @@ inline rc::Gen<PlanConfig> any_planner_config(Models models = Models::all) {
     if (!reduces_alike(config)) config.reduce_dtype = config.grad_dtype;
     if (*rc::gen::inRange(0, 4) == 0) {
       config.exact_sums = true;
+      drop_impossible_fp8(config);
       config.grad_dtype = config.reduce_dtype = fp32;
       config.logits_chunk = config.seq_len * *rc::gen::inRange<std::int64_t>(1, 3);
     }
@@ -233,6 +235,9 @@ inline std::vector<PlannerAxis> planner_axes() {
                     {"bf16", "fp32", "fp64"}),
       choice<DType>(
           "gradients on the wire", [](const Config& c) { return c.reduce_dtype; }, floats),
+      choice<Fp8Recipe>("FP8", [](const Config& c) { return c.fp8; }),
+      choice<Fp8Accumulate>("sums of FP8", [](const Config& c) { return c.fp8_accumulate; }),
+      number("blocks kept in bf16", 0, 1, [](const Config& c) { return c.fp8_keep_bf16; }),
       flag("exact sums", [](const Program& p) { return p.config.exact_sums; }),
       {.name = "loss scale", .values = {"none", "fixed", "dynamic"}, .value_of = loss_scale_of},
       choice<AllocatorPolicy>("allocator", [](const Config& c) { return c.allocator; }),

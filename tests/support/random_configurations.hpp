@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include "core/model/lora.hpp"
+#include "core/plan/fp8.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp::test {
@@ -44,6 +45,33 @@ inline void draw_gemma(ModelShape& model) {
 }
 
 /// Adapters beside some layers or all, of which some may be frozen, and what their names select.
+/// No FP8 where the other settings do not allow it.
+inline void drop_impossible_fp8(PlanConfig& config) {
+  if (check_fp8(config)) return;
+  config.fp8 = Fp8Recipe::off;
+  config.fp8_keep_bf16 = 0;
+  config.fp8_accumulate = Fp8Accumulate::fast_forward;
+}
+
+/// FP8 of a dense model without biases, whose sizes become multiples of 16.
+inline void draw_fp8(PlanConfig& config) {
+  const ModelShape& before = config.model;
+  if (before.experts != 0 || before.traits().latent_attention || before.traits().biases) return;
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange(low, high + 1);
+  };
+  config.model.qkv_bias = false;
+  config.model.head_dim = 16;
+  config.model.rotary_dim = 0;
+  config.model.hidden = 16 * pick(1, 2);
+  config.model.intermediate = 16 * pick(1, 3);
+  config.seq_len = 16;
+  config.fp8 = Fp8Recipe::current;
+  config.fp8_accumulate = static_cast<Fp8Accumulate>(pick(0, 2));
+  config.fp8_keep_bf16 = pick(0, (config.model.layers - 1) / 2);
+  drop_impossible_fp8(config);
+}
+
 inline void draw_lora(PlanConfig& config) {
   const auto pick = [](std::int64_t low, std::int64_t high) {
     return *rc::gen::inRange<std::int64_t>(low, high + 1);
@@ -272,7 +300,11 @@ inline rc::Gen<PlanConfig> any_config(Models models = Models::all) {
       default: break;
     }
     draw_family(config, models);
-    if (!lora_targets(config.model).empty() && pick(0, 4) == 0) draw_lora(config);
+    const bool of_fp8 = pick(0, 3) == 0;
+    if (of_fp8)
+      draw_fp8(config);
+    else if (!lora_targets(config.model).empty() && pick(0, 4) == 0)
+      draw_lora(config);
     return config;
   });
 }

@@ -123,7 +123,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
-        !whole.dense || (op.body->at("reduction") == "none") != (gathers || deals) ||
+        !whole.dense || op.body->at("reduction") != (gathers || deals ? "none" : "sum") ||
         (!gathers && !deals && part.dtype.starts_with("int")))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     list.push_back({op.does, count, part.dtype});

@@ -92,6 +92,7 @@ Model::Model(const PlanView& view)
     refuse("config: expert_parallel is not the number of ranks on axis ep");
   read_adapters();
   read_context_ranks(view);
+  read_fp8();
   read_tensor_ranks(view);
   check_units(view);
   check_parameters(view);
@@ -129,9 +130,13 @@ Flow Model::gradient(const std::string& parameter, Shape shape) {
 void Model::add(Step step) {
   for (Flow& flow : step.flows) {
     if (tied_ && flow.parameter == "head") flow.parameter = "embedding";
-    if (flow.access == "adds" && flow.role == "weight_grad") ++gradients_[flow.parameter];
+    // A block has the GEMM in FP8 or the other one, not both.
+    const bool is_other = step.kernel == "gemm_fp8";
+    if (flow.access == "adds" && flow.role == "weight_grad" && !is_other)
+      ++gradients_[flow.parameter];
   }
-  const std::string product = step.kernel == "gemm" ? fmt::format(" {}", step.product) : "";
+  const bool multiplies = step.kernel == "gemm" || step.kernel == "gemm_fp8";
+  const std::string product = multiplies ? fmt::format(" {}", step.product) : "";
   // With more attributes first: what a kernel has beside those of its step is refused at once.
   auto& steps = steps_[step.kernel + product];
   const auto at = step.attributes.contains("scale") ? steps.begin() : steps.end();
@@ -188,6 +193,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
               .least_scratch = 1};
     if (product != 2) made.attributes["beta"] = made.flows.back().access == "read_write" ? 1 : 0;
     if (is_scaled) made.attributes["scale"] = model.at(multiplier);
+    if (fp8_ && place == Place::block) made.fp8 = false;
     add(std::move(made));
   };
   std::vector<Flow> forward{
@@ -215,6 +221,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
   step(2,
        {gradient_out, reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
   add_adapters(parameter, outputs, values);
+  if (fp8_ && place == Place::block) add_fp8_product(parameter, outputs, inputs, values);
 }
 
 /// The root as a number of the compute dtype: rounded to the nearest with the dtype's bits.

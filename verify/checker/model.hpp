@@ -52,6 +52,7 @@ struct Step {
   std::optional<bool> slides{};      ///< of such layers alone, or of the others alone
   std::optional<bool> other_rope{};  ///< likewise of layers with the second table of angles
   Int least_scratch = -1;            ///< bytes of its workspace; -1: it has none
+  std::optional<bool> fp8{};         ///< of blocks in FP8 alone, or of the others alone
 };
 
 class Model {
@@ -67,6 +68,8 @@ class Model {
   /// Whether that owner is a block whose attention has a window.
   [[nodiscard]] bool slides(Int owner) const;
   [[nodiscard]] bool has_other_rope(Int owner) const;
+  /// Whether the linear layers of that block multiply in FP8.
+  [[nodiscard]] bool multiplies_in_fp8(Int owner) const;
   /// Whether a parameter of a group of that unit is its owner's.
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
@@ -98,6 +101,12 @@ class Model {
   [[nodiscard]] Flow in_rows_of(Place place, Flow flow) const;
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                    const std::array<const char*, 4>& values);
+  // FP8 (fp8.cpp).
+  void read_fp8();
+  void add_casts(const std::string& value, const char* type, const Shape& shape,
+                 const Flow& source);
+  void add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
+                       const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
   struct Adapter {
     std::string layer, module;  ///< "q_proj" of "self_attn"
@@ -229,6 +238,9 @@ class Model {
   Int rank_ = 0;                      ///< of adapters; 0: there are none
   Json scale_{};                      ///< by which their GEMMs are multiplied
   std::vector<Adapter> adapters_{};
+  bool fp8_ = false;              ///< blocks multiply in FP8
+  Int fp8_kept_ = 0;              ///< but as many first and last ones
+  std::string fp8_accumulate_{};  ///< which GEMMs may sum in fewer bits
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};
   std::map<std::string, Int> gradients_{};

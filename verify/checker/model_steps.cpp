@@ -7,8 +7,22 @@ namespace {
 
 /// GEMMs may have no workspace.
 bool uses_scratch(const Op& op, const Step& step) {
-  const bool is_product = op.does == "gemm" || op.does.starts_with("grouped_");
+  const bool is_product =
+      op.does == "gemm" || op.does == "gemm_fp8" || op.does.starts_with("grouped_");
   return step.least_scratch >= 0 && (!is_product || has(op, "workspace"));
+}
+
+/// A cast of a weight, or its largest magnitude.
+bool is_of_weight(const Flow& flow) { return flow.role == "input" && !flow.parameter.empty(); }
+
+/// Casts of weights have the weight's number of updates in place of a microbatch.
+Int pass_of_update(Int updates) { return -2 - updates; }
+
+/// The role of a parameter in the name of a value that is made of its weight: "fp8 qkv weight".
+std::string parameter_in(const std::string& value) {
+  const std::size_t end = value.rfind(' ');
+  const std::size_t begin = value.rfind(' ', end - 1) + 1;
+  return value.substr(begin, end - begin);
 }
 
 /// Operand of each flow of the step, of one role in their order.
@@ -31,8 +45,9 @@ std::vector<const Operand*> operands_of(const Op& op, const Step& step) {
 }  // namespace
 
 void ModelSteps::run(const Op& op) {
+  const bool multiplies = op.does == "gemm" || op.does == "gemm_fp8";
   const std::string kernel =
-      op.does == "gemm" ? fmt::format("gemm {}", op.attribute("kind")) : op.does;
+      multiplies ? fmt::format("{} {}", op.does, op.attribute("kind")) : op.does;
   std::string wrong = "is no kernel of the model";
   for (const Step& step : state_.model.steps(kernel)) {
     try {
@@ -51,13 +66,15 @@ void ModelSteps::run(const Op& op) {
 /// A step with trained parameters runs once for each row of a microbatch. It runs again only if the
 /// op is marked as recomputation.
 void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
-  const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
+  const bool multiplies = op.does == "gemm" || op.does == "gemm_fp8";
+  const bool forward = op.does.ends_with("_forward") || (multiplies && step.product == 0);
   const bool uses =
       std::ranges::any_of(step.flows, [](const Flow& flow) { return flow.role == "weight"; });
   if (!forward || !uses) return;
   const bool again = op.json->value("phase", "") == "recompute";
   std::string what = fmt::format("{} {}", op.does, step.product);
-  for (const Flow& flow : step.flows) what += flow.role == "weight" ? " " + flow.parameter : "";
+  for (const Flow& flow : step.flows)
+    what += flow.role == "weight" ? " " + flow.parameter + flow.reads.name : "";
   const bool known = !computed_.emplace(what, work.owner, work.pass, work.row).second;
   bool counts = state_.trains;
   for (const Operand& operand : op.operands)
@@ -78,6 +95,9 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
   for (std::size_t i = 0; i < operands.size(); ++i)
     check_form(op, step.flows[i], *operands[i], work.rows);
   for (std::size_t i = 0; i < operands.size(); ++i) check_parameter(step.flows[i], *operands[i]);
+  const bool casts = op.does == "amax" || op.does == "cast_scaled";
+  if (casts && !is_of_weight(step.flows[0]) && locate(state_.view, *operands[0]).group != kNone)
+    differ("'input' is a weight");
   Names named;
   for (const auto& [name, value] : step.attributes) {
     named.insert(name);
@@ -94,6 +114,8 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
   // Rows of ranks and rows of tokens may be as many: then steps differ in this alone.
   if (op.attributes.contains("peers") && !named.contains("peers")) differ("has attribute peers");
   state_.check_attributes(op, kernel, work.rows, named);
+  if (is_of_weight(step.flows[0]))
+    work.owner = state_.view.groups[locate(state_.view, *operands[0]).group].unit;
   bool first = true;
   for (std::size_t i = 0; i < operands.size(); ++i)
     if (!step.flows[i].reads.name.empty())
@@ -104,17 +126,20 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
     differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
   if (step.other_rope && *step.other_rope != state_.model.has_other_rope(work.owner))
     differ("is of a layer with {} table of angles", *step.other_rope ? "the second" : "the first");
+  if (step.fp8 && *step.fp8 != state_.model.multiplies_in_fp8(work.owner))
+    differ("is of a block that {} in FP8", *step.fp8 ? "does not multiply" : "multiplies");
 }
 
 /// Distinguishes steps that differ in their weights alone. `use` refuses part of a parameter.
 void ModelSteps::check_parameter(const Flow& flow, const Operand& operand) const {
-  if (flow.role != "weight") return;
+  if (flow.role != "weight" && !is_of_weight(flow)) return;
   const Spot spot = locate(state_.view, operand);
+  if (spot.group == kNone && is_of_weight(flow)) differ("'{}' is no weight", flow.role);
   if (spot.group == kNone) return;
   const Group& group = state_.view.groups[spot.group];
   const auto found = group.parameters.find(spot.begin);
   if (found != group.parameters.end() && found->second.role != flow.parameter)
-    differ("'weight' is {}, not {}", found->second.role, flow.parameter);
+    differ("'{}' is {}, not {}", flow.role, found->second.role, flow.parameter);
 }
 
 void ModelSteps::check_value(const Op& op, const Step& step, const Flow& flow,
@@ -142,6 +167,9 @@ void ModelSteps::check_value(const Op& op, const Step& step, const Flow& flow,
     differ("'{}' does not begin where its value does", flow.role);
   if (!of_nobody && work.owner < 0) work.owner = value.owner - flow.reads.shift;
   if (of_nobody && step.place == Place::embedding) work.owner = 0;
+  if (value.pass < -1 && value.pass != pass_of_update(state_.weights.updates_of(
+                                           value.owner, parameter_in(value.name))))
+    differ("'{}' is of the weight before its update", flow.role);
   if (value.pass >= 0 && work.pass < 0) work.pass = value.pass;
   if ((!of_nobody && value.owner != work.owner + flow.reads.shift) ||
       (value.pass >= 0 && value.pass != work.pass))
@@ -163,9 +191,12 @@ void ModelSteps::perform(const Op& op, const Step& step, Work& work) {
       state_.values.make(op, operand, {});
     } else if (!flow.makes.name.empty() && operand.access != "read") {
       const Extent place = extent_of(flow, operand, work.row);
+      const bool of_weight = is_of_weight(step.flows[0]);
+      const Int pass =
+          of_weight ? pass_of_update(state_.weights.updates_of(work.owner, step.flows[0].parameter))
+                    : work.pass;
       state_.values.write(op, operand, place.begin, place.bytes,
-                          {flow.makes.name, work.owner + flow.makes.shift, work.pass},
-                          place.position);
+                          {flow.makes.name, work.owner + flow.makes.shift, pass}, place.position);
     }
   }
   if (uses_scratch(op, step)) state_.check_scratch(op, step.least_scratch);

@@ -102,6 +102,13 @@ void Weights::update(const Op& op) {
   ++updates_[spot.group];
 }
 
+Int Weights::updates_of(Int unit, const std::string& role) const {
+  for (Index g = 0; g < view_.groups.size(); ++g)
+    for (const auto& [begin, parameter] : view_.groups[g].parameters)
+      if (view_.groups[g].unit == unit && parameter.role == role) return updates_[g];
+  return -1;
+}
+
 void Weights::end_step() const {
   for (std::size_t g = 0; g < updates_.size(); ++g)
     if (updates_[g] - before_[g] != (view_.groups[g].trains && view_.holds(g) ? 1 : 0))

@@ -19,6 +19,8 @@ class Weights {
   void update(const Op& op);
   /// After a step that trains: each group of this class that does was updated once.
   void end_step() const;
+  /// How many updates that parameter of a unit has seen.
+  [[nodiscard]] Int updates_of(Int unit, const std::string& role) const;
 
  private:
   struct Held {

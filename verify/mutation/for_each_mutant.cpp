@@ -18,7 +18,9 @@ constexpr std::array<DType, 2> others(DType dtype) {
     case DType::fp64: return {DType::int64, DType::fp32};
     case DType::int32: return {DType::fp32, DType::int64};
     case DType::int64: return {DType::fp64, DType::int32};
-    case DType::uint8: return {DType::bf16, DType::int32};
+    case DType::uint8: return {DType::fp8_e4m3, DType::int32};
+    case DType::fp8_e4m3: return {DType::fp8_e5m2, DType::bf16};
+    case DType::fp8_e5m2: return {DType::fp8_e4m3, DType::bf16};
   }
   return {dtype, dtype};
 }

@@ -1,4 +1,4 @@
-// The element types of tensors. bf16 and fp16 are storage only: arithmetic happens in Real<T>.
+// The element types of tensors. 16-bit and 8-bit floats are storage only: arithmetic happens in Real<T>.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,30 @@ struct Bf16 {
 struct Fp16 {
   std::uint16_t bits = 0;
 };
+
+/// E4M3 of OCP FP8: 1 sign, 4 exponent and 3 fraction bits, no infinity. Magnitudes up to 448;
+/// 0x7f and 0xff are NaN.
+struct Fp8E4m3 {
+  std::uint8_t bits = 0;
+};
+
+/// E5M2 of OCP FP8: 1 sign, 5 exponent and 2 fraction bits, as binary16 shortened. Magnitudes up to
+/// 57344, then infinity and NaNs.
+struct Fp8E5m2 {
+  std::uint8_t bits = 0;
+};
+
+/// The largest number of an FP8 type.
+template <class T>
+inline constexpr float fp8_max = 0;
+template <>
+inline constexpr float fp8_max<Fp8E4m3> = 448;
+template <>
+inline constexpr float fp8_max<Fp8E5m2> = 57344;
+
+template <class T>
+inline constexpr bool is_fp8_type =
+    std::is_same_v<std::remove_cv_t<T>, Fp8E4m3> || std::is_same_v<std::remove_cv_t<T>, Fp8E5m2>;
 
 /// The type of a kernel's arithmetic and of row statistics: double for double, else float.
 template <class T>
@@ -37,5 +61,9 @@ template <>
 inline constexpr DType dtype_of<std::int64_t> = DType::int64;
 template <>
 inline constexpr DType dtype_of<std::uint8_t> = DType::uint8;
+template <>
+inline constexpr DType dtype_of<Fp8E4m3> = DType::fp8_e4m3;
+template <>
+inline constexpr DType dtype_of<Fp8E5m2> = DType::fp8_e5m2;
 
 }  // namespace mfsdp

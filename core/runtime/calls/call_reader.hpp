@@ -114,11 +114,15 @@ class CallReader {
                              bool optional) {
     using In = OperandField<Field>;
     using T = typename In::Element;
-    const OperandView* view =
-        take(role, {.dtype = dtype_of<std::remove_const_t<T>>, .writes = !std::is_const_v<T>},
-             shape, In::layout, optional);
-    if (view != nullptr)
-      In::set(field, reinterpret_cast<T*>(view->data), view->shape, view->strides);
+    constexpr bool any_fp8 = std::is_same_v<std::remove_const_t<T>, AnyFp8>;
+    const OperandView* view = take(role,
+                                   {.dtype = dtype_of<std::remove_const_t<T>>,
+                                    .writes = !std::is_const_v<T>,
+                                    .any_fp8 = any_fp8},
+                                   shape, In::layout, optional);
+    if (view == nullptr) return nullptr;
+    In::set(field, reinterpret_cast<T*>(view->data), view->shape, view->strides);
+    if constexpr (any_fp8) field.dtype = view->dtype;
     return view;
   }
   /// The next operand of the role; null where there is none, or something is wrong.
@@ -215,6 +219,22 @@ template <class Types = AllTypes, class Run>
     case GemmKind::weight_gradient: break;
   }
   return with_struct<CallOfTwoTypes<kernels::GemmWeightGradient>, Types>(*spec, call, as_gemm);
+}
+
+/// The same for a GEMM of FP8 operands; `run` takes a kernels::Fp8Gemm.
+template <class Types = AllTypes, class Run>
+[[nodiscard]] Result<void> with_fp8_gemm(const KernelCall& call, const Run& run) {
+  const auto as_gemm = [&]<class C>(const kernels::Fp8Gemm<C>& k) { return run(k); };
+  const KernelSpec* spec = spec_of(*call.kernel);
+  if (spec == nullptr || call.kernel->find_attribute("kind") == nullptr) return wrong_gemm(call);
+  switch (*spec->variant) {
+    case GemmKind::forward:
+      return with_struct<CallOfOneType<kernels::Fp8GemmForward>, Types>(*spec, call, as_gemm);
+    case GemmKind::input_gradient:
+      return with_struct<CallOfOneType<kernels::Fp8GemmInputGradient>, Types>(*spec, call, as_gemm);
+    case GemmKind::weight_gradient: break;
+  }
+  return with_struct<CallOfOneType<kernels::Fp8GemmWeightGradient>, Types>(*spec, call, as_gemm);
 }
 
 }  // namespace mfsdp

@@ -9,8 +9,8 @@
 namespace mfsdp {
 namespace {
 
-std::string describe(DType dtype, std::span<const std::int64_t> shape) {
-  return fmt::format("{} [{}]", to_string(dtype), fmt::join(shape, ", "));
+std::string describe(std::string_view dtype, std::span<const std::int64_t> shape) {
+  return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
 }
 
 /// "bf16, fp16 or fp32".
@@ -40,9 +40,9 @@ tl::unexpected<Error> wrong_type(const KernelCall& call, std::string_view role,
 
 tl::unexpected<Error> wrong_gemm(const KernelCall& call) {
   const Attribute* kind = call.kernel->find_attribute("kind");
-  if (kind == nullptr) return fail("kernel gemm", "expected an attribute kind");
-  return fail("kernel gemm",
-              fmt::format("attribute kind: expected 0, 1 or 2, got {}", kind->value.num));
+  const std::string kernel = fmt::format("kernel {}", to_string(call.kernel->kind));
+  if (kind == nullptr) return fail(kernel, "expected an attribute kind");
+  return fail(kernel, fmt::format("attribute kind: expected 0, 1 or 2, got {}", kind->value.num));
 }
 
 tl::unexpected<Error> wrong_company(const KernelCall& call, std::string_view role) {
@@ -139,9 +139,12 @@ const OperandView* OperandReader::check(std::string_view role, std::size_t nth, 
   const OperandView* view = find(role, nth);
   if (view == nullptr) {
     report_mismatch(role, "expected this operand");
-  } else if (view->dtype != wanted.dtype || !std::ranges::equal(view->shape, shape)) {
-    report_mismatch(role, fmt::format("expected {}, got {}", describe(wanted.dtype, shape),
-                                      describe(view->dtype, view->shape)));
+  } else if ((wanted.any_fp8 ? !is_fp8(view->dtype) : view->dtype != wanted.dtype) ||
+             !std::ranges::equal(view->shape, shape)) {
+    const std::string_view dtype =
+        wanted.any_fp8 ? "fp8_e4m3 or fp8_e5m2" : to_string(wanted.dtype);
+    report_mismatch(role, fmt::format("expected {}, got {}", describe(dtype, shape),
+                                      describe(to_string(view->dtype), view->shape)));
   } else if (wanted.writes && view->access == Access::read) {
     report_mismatch(role, "expected an operand that may be written, got one that is read");
   } else if (view->strides.size() != view->shape.size() ||

@@ -64,6 +64,7 @@ class OperandReader {
   struct Wanted {
     DType dtype = DType::bf16;
     bool writes = false;
+    bool any_fp8 = false;  ///< either FP8 type will do, in place of `dtype`
   };
   /// The `nth` operand of the role, of that type and exactly that shape, with strides whose last
   /// one is 1; null where something is wrong.

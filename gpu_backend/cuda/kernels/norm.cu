@@ -1,5 +1,6 @@
 #include "gpu_backend/cuda/kernels/device.cuh"
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
+#include "gpu_backend/cuda/kernels/fp8.cuh"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/row_block.cuh"
 
@@ -18,7 +19,8 @@ __device__ float normed(float x, float rstd, float weight) { return x * rstd * w
 
 /// A row lies in a block's registers, kVectors packs of N elements in each thread.
 template <class T, int N, int kVectors>
-__global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNormForward<T> k) {
+__global__ void __launch_bounds__(kMaxThreads)
+    forward_in_registers(const RmsNormForward<T> k, float* amax) {
   __shared__ float shared[kMaxWarps];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * k.cols;
   float x[kVectors][N];
@@ -43,6 +45,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNor
   const float mean = block_sum(squares, shared) / static_cast<float>(k.cols);
   const float rstd = 1 / sqrtf(mean + k.epsilon);
   if (threadIdx.x == 0) k.rstd[blockIdx.x] = rstd;
+  Largest<T> largest;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int col = static_cast<int>(threadIdx.x + v * blockDim.x) * N;
@@ -57,13 +60,16 @@ __global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNor
 #pragma unroll
       for (int i = 0; i < N; ++i) x[v][i] += skip[i];
     }
-    store_narrowed<N>(k.normed + row + col, x[v]);
+    const auto made = narrow_all<T, N>(x[v]);
+    store<N>(k.normed + row + col, made);
+    if (amax != nullptr) largest.add(made);
   }
+  if (amax != nullptr) raise_to(largest.bits(), amax);
 }
 
 /// Rows of any length and alignment, element by element.
 template <class T>
-__global__ void forward_any(const RmsNormForward<T> k) {
+__global__ void forward_any(const RmsNormForward<T> k, float* amax) {
   __shared__ float shared[kMaxWarps];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * k.cols;
   const T* const x = k.delta != nullptr ? k.residual_out : k.residual;
@@ -78,12 +84,17 @@ __global__ void forward_any(const RmsNormForward<T> k) {
   const float mean = block_sum(squares, shared) / static_cast<float>(k.cols);
   const float rstd = 1 / sqrtf(mean + k.epsilon);
   if (threadIdx.x == 0) k.rstd[blockIdx.x] = rstd;
+  Largest<T> largest;
   for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x) {
     const float value =
         normed(widened(x[row + col]), rstd, k.weight_offset + widened(k.weight[col]));
     const float skip = k.skip != nullptr ? widened(k.skip[row + col]) : 0.0F;
-    k.normed[row + col] = narrowed<T>(k.skip != nullptr ? value + skip : value);
+    const float made[1] = {k.skip != nullptr ? value + skip : value};
+    const auto rounded = narrow_all<T, 1>(made);
+    store<1>(k.normed + row + col, rounded);
+    largest.add(rounded);
   }
+  if (amax != nullptr) raise_to(largest.bits(), amax);
 }
 
 constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
@@ -308,16 +319,16 @@ Result<void> sum_rows(std::int64_t rows, std::int64_t cols, const T* in, bool ad
 }  // namespace
 
 template <class T>
-Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
+Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream, float* amax) {
   if (k.rows == 0) return {};
   constexpr int N = kPack<T>;
   const bool aligned =
       is_aligned({k.residual, k.delta, k.weight, k.skip, k.residual_out, k.normed}, 16);
   const RowBlock block = row_block<T>(k.cols, 256, kMaxThreads, aligned);
   with_vectors(block.vectors, [&](auto vectors) {
-    forward_in_registers<T, N, vectors()><<<grid_of(k.rows), block.threads, 0, stream>>>(k);
+    forward_in_registers<T, N, vectors()><<<grid_of(k.rows), block.threads, 0, stream>>>(k, amax);
   });
-  if (block.vectors == 0) forward_any<<<grid_of(k.rows), 256, 0, stream>>>(k);
+  if (block.vectors == 0) forward_any<<<grid_of(k.rows), 256, 0, stream>>>(k, amax);
   return launched("rms_norm_forward");
 }
 
@@ -417,9 +428,9 @@ Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream, ExactOu
   return sum_rows(k.partial_rows, k.cols, k.partials, k.adds, k.out, stream);
 }
 
-template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t);
-template Result<void> rms_norm_forward(const RmsNormForward<Fp16>&, cudaStream_t);
-template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t);
+template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t, float*);
+template Result<void> rms_norm_forward(const RmsNormForward<Fp16>&, cudaStream_t, float*);
+template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t, float*);
 template Result<void> rms_norm_backward(const RmsNormBackward<Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> rms_norm_backward(const RmsNormBackward<Fp16>&, cudaStream_t, ExactOutlier*);
 template Result<void> rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t, ExactOutlier*);

@@ -1,3 +1,4 @@
+#include "gpu_backend/cuda/kernels/fp8.cuh"
 #include "gpu_backend/cuda/kernels/swiglu.cuh"
 #include "gpu_backend/cuda/kernels/swiglu.hpp"
 
@@ -12,23 +13,11 @@ using kernels::SwigluForward;
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxGridRows = 65535;
 
-// The activation of a gate, gate * sigmoid(z): see verify/cpu/kernels/swiglu.hpp.
-struct Silu {
-  __device__ static float z(float gate) { return gate; }
-  __device__ static float slope(float /*gate*/) { return 1; }
-};
-struct GeluTanh {
-  static constexpr float kTwoRoots = 1.5957691216F;  // 2 sqrt(2 / pi)
-  static constexpr float kCubic = 0.044715F;
-  __device__ static float z(float gate) { return kTwoRoots * (gate + kCubic * gate * gate * gate); }
-  __device__ static float slope(float gate) { return kTwoRoots * (1 + 3 * kCubic * gate * gate); }
-};
-
 template <class Gate, class T, int N>
-__global__ void forward(const SwigluForward<T> k) {
+__global__ void forward(const SwigluForward<T> k, float* amax) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
-  if (col >= k.cols) return;
-  for (std::int64_t row = blockIdx.y; row < k.rows; row += gridDim.y) {
+  Largest<T> largest;
+  for (std::int64_t row = blockIdx.y; row < k.rows && col < k.cols; row += gridDim.y) {
     float gate[N];
     float up[N];
     const T* const from = k.gate_up + row * 2 * k.cols + col;
@@ -36,15 +25,18 @@ __global__ void forward(const SwigluForward<T> k) {
     load_widened<N>(from + k.cols, up);
 #pragma unroll
     for (int i = 0; i < N; ++i) up[i] = gated_product(gate[i], sigmoid<T>(Gate::z(gate[i])), up[i]);
-    store_narrowed<N>(k.product + row * k.cols + col, up);
+    const auto product = narrow_all<T, N>(up);
+    store<N>(k.product + row * k.cols + col, product);
+    if (amax != nullptr) largest.add(product);
   }
+  if (amax != nullptr) raise_to(largest.bits(), amax);
 }
 
 template <class Gate, class T, int N>
-__global__ void backward(const SwigluBackward<T> k) {
+__global__ void backward(const SwigluBackward<T> k, float* amax) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
-  if (col >= k.cols) return;
-  for (std::int64_t row = blockIdx.y; row < k.rows; row += gridDim.y) {
+  Largest<T> largest;
+  for (std::int64_t row = blockIdx.y; row < k.rows && col < k.cols; row += gridDim.y) {
     float gate[N];
     float up[N];
     float d[N];
@@ -53,18 +45,17 @@ __global__ void backward(const SwigluBackward<T> k) {
     load_widened<N>(gates + k.cols, up);
     load_widened<N>(k.d_product + row * k.cols + col, d);
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float s = sigmoid<T>(Gate::z(gate[i]));
-      const float again = gated_product(gate[i], s, up[i]);
-      const float activated = gate[i] * s;
-      gate[i] = d[i] * up[i] * (s + activated * (1 - s) * Gate::slope(gate[i]));
-      up[i] = d[i] * activated;
-      d[i] = again;
-    }
-    store_narrowed<N>(gates, gate);
-    store_narrowed<N>(gates + k.cols, up);
+    for (int i = 0; i < N; ++i) d[i] = gated_gradient<Gate, T>(gate[i], up[i], d[i]);
+    const auto d_gate = narrow_all<T, N>(gate);
+    const auto d_up = narrow_all<T, N>(up);
+    store<N>(gates, d_gate);
+    store<N>(gates + k.cols, d_up);
     if (k.product != nullptr) store_narrowed<N>(k.product + row * k.cols + col, d);
+    if (amax == nullptr) continue;
+    largest.add(d_gate);
+    largest.add(d_up);
   }
+  if (amax != nullptr) raise_to(largest.bits(), amax);
 }
 
 // ---- without a gate: consecutive elements ------------------------------------------------------
@@ -99,30 +90,40 @@ __global__ void gelu_gradient(std::int64_t packs, T* input, const T* d_product, 
   if (product != nullptr) store_narrowed<N>(product + at * N, d);
 }
 
-dim3 grid_of_rows(std::int64_t rows, std::int64_t packs) {
-  return grid_of(ceil_div(packs, kThreads), std::min(rows, kMaxGridRows));
+/// Blocks that raise an amax take several rows, because each reads and perhaps changes one address.
+constexpr std::int64_t kAmaxRows = 4;
+
+dim3 grid_of_rows(std::int64_t rows, std::int64_t packs, bool takes_amax) {
+  return grid_of(ceil_div(packs, kThreads),
+                 std::min(takes_amax ? ceil_div(rows, kAmaxRows) : rows, kMaxGridRows));
 }
 
 template <class Gate, class T>
-Result<void> gated_forward(const SwigluForward<T>& k, cudaStream_t stream, const char* kernel) {
+Result<void> gated_forward(const SwigluForward<T>& k, cudaStream_t stream, float* amax,
+                           const char* kernel) {
   if (k.rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
   if (k.cols % N == 0 && is_aligned({k.gate_up, k.product}, 16))
-    forward<Gate, T, N><<<grid_of_rows(k.rows, k.cols / N), kThreads, 0, stream>>>(k);
+    forward<Gate, T, N>
+        <<<grid_of_rows(k.rows, k.cols / N, amax != nullptr), kThreads, 0, stream>>>(k, amax);
   else
-    forward<Gate, T, 1><<<grid_of_rows(k.rows, k.cols), kThreads, 0, stream>>>(k);
+    forward<Gate, T, 1>
+        <<<grid_of_rows(k.rows, k.cols, amax != nullptr), kThreads, 0, stream>>>(k, amax);
   return launched(kernel);
 }
 
 template <class Gate, class T>
-Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, const char* kernel) {
+Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, float* amax,
+                            const char* kernel) {
   if (k.rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
   if (k.cols % N == 0 && is_aligned({k.gate_up, k.d_product, k.product}, 16)) {
     prefer_cache<backward<Gate, T, N>>();
-    backward<Gate, T, N><<<grid_of_rows(k.rows, k.cols / N), kThreads, 0, stream>>>(k);
+    backward<Gate, T, N>
+        <<<grid_of_rows(k.rows, k.cols / N, amax != nullptr), kThreads, 0, stream>>>(k, amax);
   } else {
-    backward<Gate, T, 1><<<grid_of_rows(k.rows, k.cols), kThreads, 0, stream>>>(k);
+    backward<Gate, T, 1>
+        <<<grid_of_rows(k.rows, k.cols, amax != nullptr), kThreads, 0, stream>>>(k, amax);
   }
   return launched(kernel);
 }
@@ -130,20 +131,20 @@ Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, con
 }  // namespace
 
 template <class T>
-Result<void> swiglu_forward(const SwigluForward<T>& k, cudaStream_t stream) {
-  return gated_forward<Silu>(k, stream, "swiglu_forward");
+Result<void> swiglu_forward(const SwigluForward<T>& k, cudaStream_t stream, float* amax) {
+  return gated_forward<Silu>(k, stream, amax, "swiglu_forward");
 }
 template <class T>
-Result<void> swiglu_backward(const SwigluBackward<T>& k, cudaStream_t stream) {
-  return gated_backward<Silu>(k, stream, "swiglu_backward");
+Result<void> swiglu_backward(const SwigluBackward<T>& k, cudaStream_t stream, float* amax) {
+  return gated_backward<Silu>(k, stream, amax, "swiglu_backward");
 }
 template <class T>
 Result<void> geglu_forward(const SwigluForward<T>& k, cudaStream_t stream) {
-  return gated_forward<GeluTanh>(k, stream, "geglu_forward");
+  return gated_forward<GeluTanh>(k, stream, nullptr, "geglu_forward");
 }
 template <class T>
 Result<void> geglu_backward(const SwigluBackward<T>& k, cudaStream_t stream) {
-  return gated_backward<GeluTanh>(k, stream, "geglu_backward");
+  return gated_backward<GeluTanh>(k, stream, nullptr, "geglu_backward");
 }
 
 template <class T>
@@ -179,12 +180,12 @@ template Result<void> gelu_forward(const GeluForward<float>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<Bf16>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<Fp16>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<float>&, cudaStream_t);
-template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
-template Result<void> swiglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
-template Result<void> swiglu_forward(const SwigluForward<float>&, cudaStream_t);
-template Result<void> swiglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
-template Result<void> swiglu_backward(const SwigluBackward<Fp16>&, cudaStream_t);
-template Result<void> swiglu_backward(const SwigluBackward<float>&, cudaStream_t);
+template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t, float*);
+template Result<void> swiglu_forward(const SwigluForward<Fp16>&, cudaStream_t, float*);
+template Result<void> swiglu_forward(const SwigluForward<float>&, cudaStream_t, float*);
+template Result<void> swiglu_backward(const SwigluBackward<Bf16>&, cudaStream_t, float*);
+template Result<void> swiglu_backward(const SwigluBackward<Fp16>&, cudaStream_t, float*);
+template Result<void> swiglu_backward(const SwigluBackward<float>&, cudaStream_t, float*);
 template Result<void> geglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<float>&, cudaStream_t);

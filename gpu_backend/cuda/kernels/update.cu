@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/plan/state_codes.hpp"
-#include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/fp8.cuh"
 #include "gpu_backend/cuda/kernels/update.hpp"
 
 namespace mfsdp::cuda {
@@ -74,7 +74,8 @@ struct Elements {
 };
 
 /// The run that contains element `at`.
-__device__ inline std::int64_t run_of(const DecayRun* runs, std::int64_t count, std::int64_t at) {
+template <class Run>
+__device__ std::int64_t run_of(const Run* runs, std::int64_t count, std::int64_t at) {
   std::int64_t low = 0;
   for (std::int64_t high = count - 1; low < high;) {
     const std::int64_t middle = (low + high + 1) / 2;
@@ -129,11 +130,56 @@ __device__ inline std::int64_t threads_of_grid() {
   return static_cast<std::int64_t>(gridDim.x) * kThreads;
 }
 
+/// The largest magnitudes of a block's weights, by tensor. Most blocks have elements of one tensor.
+template <class W>
+class WeightAmax {
+ public:
+  /// For elements [first, end), where first < end.
+  __device__ WeightAmax(const AmaxOfWeights& to, std::int64_t first, std::int64_t end) : to_(to) {
+    if (to.amax == nullptr) return;
+    run_ = run_of(to.runs, to.count, first);
+    has_one_ = end <= to.runs[run_].first + to.runs[run_].count;
+  }
+  template <int N>
+  __device__ void add(const Pack<W, N>& weights, std::int64_t at) {
+    if (to_.amax == nullptr) return;
+    if (has_one_) return largest_.add(weights);
+    std::int64_t run = run_;
+    for (int i = 0; i < N; ++i) {
+      while (at + i >= to_.runs[run].first + to_.runs[run].count) ++run;
+      Largest<W> one;
+      one.add(Pack<W, 1>{{narrowed<W>(element(weights, i))}});
+      auto* const amax = reinterpret_cast<std::uint32_t*>(to_.amax + to_.runs[run].slot);
+      if (one.bits() > __ldcg(amax)) atomicMax(amax, one.bits());
+    }
+  }
+  /// Call it once, in all threads.
+  __device__ void finish() const {
+    if (to_.amax != nullptr && has_one_) raise_to(largest_.bits(), to_.amax + to_.runs[run_].slot);
+  }
+
+ private:
+  AmaxOfWeights to_;
+  std::int64_t run_ = 0;
+  bool has_one_ = false;
+  Largest<W> largest_;
+};
+
 template <class Rule, class G, class W, class C, class S, int N>
 __global__ void __launch_bounds__(kThreads)
     update_slice(const Update<G, W, C, S> k, const Constants c, const DecayRun* runs,
-                 std::int64_t run_count) {
-  if (skips<Rule>(k, thread_of_grid(), threads_of_grid())) return;
+                 std::int64_t run_count, const AmaxOfWeights to) {
+  constexpr std::int64_t kOfBlock = std::int64_t{kUnroll} * kThreads * N;
+  const std::int64_t of_block = blockIdx.x * kOfBlock;
+  const bool is_last = blockIdx.x + 1 == gridDim.x;
+  WeightAmax<W> amax(to, of_block, is_last ? k.elements : of_block + kOfBlock);
+  if (skips<Rule>(k, thread_of_grid(), threads_of_grid())) {
+    if (to.amax == nullptr) return;
+    for (std::int64_t at = of_block + threadIdx.x;
+         at < (is_last ? k.elements : of_block + kOfBlock); at += kThreads)
+      amax.add(load<W, 1>(k.weights + at), at);
+    return amax.finish();
+  }
   const StepBlock block = *k.step;
   const float scale = scale_of(k);
   const std::int64_t packs = k.elements / N;
@@ -153,6 +199,7 @@ __global__ void __launch_bounds__(kThreads)
       elements[u].advance(i, scale, step);
     });
     elements[u].store(k, at);
+    amax.add(narrow_all<W, N>(elements[u].weight), at);
   }
   const std::int64_t rest = packs * N + threadIdx.x;
   if (blockIdx.x + 1 == gridDim.x && rest < k.elements) {
@@ -162,7 +209,9 @@ __global__ void __launch_bounds__(kThreads)
     for_each_of_runs<1>(rest, runs, run, block, c,
                         [&](int, const UpdateStep<float>& step) { one.advance(0, scale, step); });
     one.store(k, rest);
+    amax.add(narrow_all<W, 1>(one.weight), rest);
   }
+  amax.finish();
 }
 
 // ---- states in bytes ---------------------------------------------------------------------------
@@ -263,7 +312,7 @@ namespace {
 template <class Rules, class G, class W, class C, class S>
 Result<void> launch_update(Rules rules, const Update<G, W, C, S>& k, Optimizer optimizer,
                            const OptimizerSettings& settings, std::span<const DecayRun> runs,
-                           cudaStream_t stream) {
+                           cudaStream_t stream, const AmaxOfWeights& amax) {
   if (k.elements == 0) return {};
   const Constants constants{.beta1 = static_cast<float>(settings.beta1),
                             .beta2 = static_cast<float>(settings.beta2),
@@ -275,6 +324,7 @@ Result<void> launch_update(Rules rules, const Update<G, W, C, S>& k, Optimizer o
     const bool aligned =
         is_aligned({k.gradients, k.weights, k.compute}, 16) &&
         std::ranges::all_of(k.states, [](const S* state) { return is_aligned({state}, 16); });
+    if (amax.amax != nullptr) return fail("kernel update", "expected no amax with states in bytes");
     if (!aligned)
       return fail("kernel update",
                   "expected operands on multiples of 16 bytes with states in bytes");
@@ -290,7 +340,7 @@ Result<void> launch_update(Rules rules, const Update<G, W, C, S>& k, Optimizer o
           std::max<std::int64_t>(ceil_div(k.elements / n(), std::int64_t{kUnroll} * kThreads), 1);
       with_rule(rules, optimizer, [&]<class Rule>(Rule) {
         update_slice<Rule, G, W, C, S, n()>
-            <<<grid_of(blocks), kThreads, 0, stream>>>(k, constants, runs.data(), run_count);
+            <<<grid_of(blocks), kThreads, 0, stream>>>(k, constants, runs.data(), run_count, amax);
       });
     };
     constexpr int N = 4;  // of the widest type, fp32: 16 bytes
@@ -312,21 +362,21 @@ Result<void> launch_update(Rules rules, const Update<G, W, C, S>& k, Optimizer o
 template <class G, class W, class C, class S>
 Result<void> update(const Update<G, W, C, S>& k, Optimizer optimizer,
                     const OptimizerSettings& settings, std::span<const DecayRun> runs,
-                    cudaStream_t stream) {
-  return launch_update(UpdateRules{}, k, optimizer, settings, runs, stream);
+                    cudaStream_t stream, const AmaxOfWeights& amax) {
+  return launch_update(UpdateRules{}, k, optimizer, settings, runs, stream, amax);
 }
 
 template <class G, class D, class S>
 Result<void> momentum(const Update<G, D, D, S>& k, const OptimizerSettings& settings,
                       std::span<const DecayRun> run, cudaStream_t stream) {
-  return launch_update(RuleList<MuonMomentumRule>{}, k, Optimizer::muon, settings, run, stream);
+  return launch_update(RuleList<MuonMomentumRule>{}, k, Optimizer::muon, settings, run, stream, {});
 }
 
 using Runs = std::span<const DecayRun>;
 using Settings = OptimizerSettings;
 #define MFSDP_UPDATE_OF(G, W, C, S)                                                         \
   template Result<void> update(const Update<G, W, C, S>&, Optimizer, const Settings&, Runs, \
-                               cudaStream_t);
+                               cudaStream_t, const AmaxOfWeights&);
 #define MFSDP_UPDATE(G, W, C)     \
   MFSDP_UPDATE_OF(G, W, C, float) \
   MFSDP_UPDATE_OF(G, W, C, Bf16)  \

@@ -105,6 +105,16 @@ TEST(CommonOptions, WorldSizeIsGpus) {
             "--world-size: 16 contradicts --gpus 8; they mean the same");
 }
 
+TEST(CommonOptions, Fp8ByTheWordsOfOtherTools) {
+  for (const char* word : {"current", "tensorwise", "Hybrid"})
+    EXPECT_EQ(parsed({"--fp8", word}).config.fp8, Fp8Recipe::current) << word;
+  EXPECT_EQ(parsed({"--fp8", "current", "--fp8", "off"}).config.fp8, Fp8Recipe::off);
+  EXPECT_EQ(common_error_of({"--fp8", "delayed"}),
+            "--fp8: 'delayed' is not modelled: expected off or current (a scale for each tensor, "
+            "from its own largest magnitude)");
+  EXPECT_EQ(common_error_of({"--fp8", "on"}), "--fp8: 'on' is not one of off or current");
+}
+
 TEST(CommonOptions, Recompute) {
   EXPECT_EQ(parsed({"--recompute", "full:4"}).config.recompute,
             (RecomputePolicy{.kind = Recompute::full, .full_blocks = 4}));

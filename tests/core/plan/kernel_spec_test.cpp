@@ -15,8 +15,10 @@ TEST(KernelSpec, EveryKindHasARow) {
     EXPECT_EQ(spec_of(kind).kind, kind) << to_string(kind);
     EXPECT_TRUE(std::ranges::is_sorted(spec_of(kind).attributes)) << to_string(kind);
   }
-  for (const auto kind : {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient})
+  for (const auto kind : {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
     EXPECT_EQ(spec_of(KernelKind::gemm, kind).variant, kind);
+    EXPECT_EQ(spec_of(KernelKind::gemm_fp8, kind).variant, kind);
+  }
 }
 
 /// So prices are those of all ranks.
@@ -51,6 +53,14 @@ TEST(KernelSpec, AProductOfNoKindHasNone) {
   EXPECT_EQ(gemm_kind(kernel), GemmKind::weight_gradient);
   kernel.kind = KernelKind::cast;
   EXPECT_EQ(gemm_kind(kernel), std::nullopt);
+}
+
+TEST(KernelSpec, ProductsOfFp8CountAsAllProductsDo) {
+  Kernel kernel{.kind = KernelKind::gemm_fp8, .operands = {}};
+  kernel.attributes = {{"beta", 0}, {"k", 7}, {"kind", 1}, {"m", 3}, {"n", 5}};
+  EXPECT_EQ(spec_of(kernel)->flops(kernel), 2 * 3 * 5 * 7);
+  EXPECT_EQ(spec_of(kernel)->operands[2].role, "weight_t");
+  EXPECT_EQ(spec_of(kernel)->operands[2].element, Element::fp8);
 }
 
 TEST(KernelSpec, AttentionBackwardWorkspaceIsWhatCudnnAskedFor) {

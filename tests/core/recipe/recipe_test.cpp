@@ -80,6 +80,77 @@ TEST(Recipe, FlopsOfAStepAreTheCountOfMfu) {
             counted + extra);
 }
 
+/// One cast of each tensor that a GEMM reads, and one amax.
+TEST(BlockRecipe, CastsEachTensorOnceInFp8) {
+  const UnitRecipe recipe =
+      block_recipe(llama3_8b(), {.first = false, .recompute = Recompute::none, .fp8 = true});
+  EXPECT_EQ(names(recipe.forward), (std::vector<std::string>{"input_norm",
+                                                             "qkv.input.amax",
+                                                             "qkv.weight.amax",
+                                                             "qkv.input.cast",
+                                                             "qkv.weight.cast",
+                                                             "qkv",
+                                                             "rope",
+                                                             "attention",
+                                                             "attention_out.input.amax",
+                                                             "attention_out.weight.amax",
+                                                             "attention_out.input.cast",
+                                                             "attention_out.weight.cast",
+                                                             "attention_out",
+                                                             "post_norm",
+                                                             "gate_up.input.amax",
+                                                             "gate_up.weight.amax",
+                                                             "gate_up.input.cast",
+                                                             "gate_up.weight.cast",
+                                                             "gate_up",
+                                                             "swiglu",
+                                                             "down.input.amax",
+                                                             "down.weight.amax",
+                                                             "down.input.cast",
+                                                             "down.weight.cast",
+                                                             "down"}));
+  EXPECT_EQ(names(recipe.backward), (std::vector<std::string>{"down.d_output.amax",
+                                                              "down.d_output.cast",
+                                                              "down.dgrad.weight.cast",
+                                                              "down.dgrad",
+                                                              "swiglu.backward",
+                                                              "down.wgrad",
+                                                              "gate_up.d_output.amax",
+                                                              "gate_up.d_output.cast",
+                                                              "gate_up.dgrad.weight.cast",
+                                                              "gate_up.dgrad",
+                                                              "post_norm.backward",
+                                                              "post_norm.backward.weight_grad",
+                                                              "gate_up.wgrad",
+                                                              "attention_out.d_output.amax",
+                                                              "attention_out.d_output.cast",
+                                                              "attention_out.dgrad.weight.cast",
+                                                              "attention_out.dgrad",
+                                                              "attention_out.wgrad",
+                                                              "attention.backward",
+                                                              "rope.backward",
+                                                              "qkv.d_output.amax",
+                                                              "qkv.d_output.cast",
+                                                              "qkv.dgrad.weight.cast",
+                                                              "qkv.dgrad",
+                                                              "input_norm.backward",
+                                                              "input_norm.backward.weight_grad",
+                                                              "qkv.wgrad"}));
+}
+
+/// Inputs of GEMMs are kept as transposed casts of half the bytes; attention's output also as it
+/// is, for attention's backward.
+TEST(BlockRecipe, SavesTransposedCastsInFp8) {
+  const std::int64_t t = 8192;
+  const std::int64_t whole = 2 * t * (3 * 4096 + 6144 + 28672);  // x, mid, attention; qkv; gate_up
+  const std::int64_t casts = t * (3 * 4096 + 14336);
+  const std::int64_t rows = 4 * t * (32 + 2);  // log-sum-exp, 1 / rms of two norms
+  const std::int64_t scales = 4 * (4 + 4);     // of inputs; largest magnitudes of weights
+  EXPECT_EQ(saved_bytes(block_recipe(llama3_8b(),
+                                     {.first = false, .recompute = Recompute::none, .fp8 = true})),
+            whole + casts + rows + scales);
+}
+
 TEST(BlockRecipe, SavesWhatThePolicySays) {
   const PlanConfig config = llama3_8b();
   const std::int64_t t = 8192;

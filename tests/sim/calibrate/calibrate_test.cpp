@@ -263,6 +263,17 @@ TEST_F(Calibrate, AGpuWithEveryPartIsMeasured) {
     EXPECT_DOUBLE_EQ(fresh.attention[i].ns, old.attention[i].ns);
 }
 
+TEST_F(Calibrate, Fp8KeepsItsTableWhereItsScaleIsTheirs) {
+  const auto table_of = [&](const char* file, const std::string& base) {
+    EXPECT_TRUE(write_calibration(calibrate(request({kGpus / file}, base)).value()));
+    return load_gpu((folder_ / "mine.toml").string(), kGpus).value().tables.gemm_fp8;
+  };
+  const std::filesystem::path shipped = kGpus / "tables/h200_gemm_fp8.csv";
+  EXPECT_EQ(table_of("tables/h200_gemm_bf16.csv", "h200"), shipped);
+  EXPECT_EQ(table_of("tables/h200_gemm_bf16.csv", "h100_96_500w"), "");
+  EXPECT_EQ(table_of("tables/h200_attention_bf16.csv", "h100_96_500w"), shipped);
+}
+
 /// The H200's table of mfsdp-exec's own kernels holds at 700 W, where its scale is 1.
 TEST_F(Calibrate, OwnKernelsOfAttentionKeepTheirTableWhereItsScaleIsTheirs) {
   const std::filesystem::path measured = kGpus / "tables/h200_attention_bf16.csv";

@@ -208,6 +208,44 @@ TEST_F(CostModelTest, AttentionOfOurOwnKernelsIsTheirTables) {
   }
 }
 
+TEST_F(CostModelTest, ProductsInFp8TakeTheirMeasuredTimes) {
+  Kernel fp8{.kind = KernelKind::gemm_fp8, .operands = {}};
+  fp8.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 28672}};
+  const auto time = [&](const CostModel& model) {
+    return static_cast<double>(model.kernel(fp8).value);
+  };
+  const auto table = testing_cost::csv("h200_gemm_fp8.csv");
+  const auto measured = [&](const std::string& kind, const std::string& sums) {
+    for (std::size_t row = 0; row < table.rows(); ++row)
+      if (table.cell(row, table.column("kind").value()) == kind &&
+          table.cell(row, table.column("accumulate").value()) == sums &&
+          testing_cost::number(table, row, "M") == 8192 &&
+          testing_cost::number(table, row, "N") == 28672 &&
+          testing_cost::number(table, row, "K") == 4096)
+        return 1e6 * testing_cost::number(table, row, "ms");
+    return 0.0;
+  };
+  EXPECT_NEAR(time(model_), measured("fwd", "split"), 0.002 * time(model_));
+  fp8.attributes.insert(fp8.attributes.begin(), {"fast", 1});
+  EXPECT_NEAR(time(model_), measured("fwd", "fast"), 0.002 * time(model_));
+  fp8.attributes[2].value = {.num = 2, .den = 1};
+  EXPECT_NEAR(time(model_), measured("wgrad", "fast"), 0.002 * time(model_));
+  Operand gradient = tensor(Access::read_write, DType::fp32, {});
+  gradient.role = "weight_grad";
+  fp8.operands = {gradient};
+  EXPECT_NEAR(time(model_), 1.065 * measured("wgrad", "fast"), 0.002 * time(model_));
+}
+
+TEST_F(CostModelTest, UnmeasuredProductsInFp8TakeHalfTheTimeOfBf16) {
+  Kernel wide{.kind = KernelKind::gemm, .operands = {}};
+  wide.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 28672}};
+  Kernel narrow = wide;
+  narrow.kind = KernelKind::gemm_fp8;
+  const CostModel model = testing_cost::model_of("b200", 8);
+  EXPECT_NEAR(static_cast<double>(model.kernel(wide).value),
+              2 * static_cast<double>(model.kernel(narrow).value), 2);
+}
+
 TEST_F(CostModelTest, OtherKernelsMoveBytes) {
   // AdamW on 1,003,782,656 parameters: reads gradient, weight and two moments, writes the latter
   // three and a bf16 weight, 30 bytes each: 3 us + 30.11 GB / (0.974 * 4,238.4 GB/s) = 7.298 ms.

@@ -53,6 +53,17 @@ TEST_F(GemmCostTest, LeaveOneOutBeatsTheBestConstant) {
   EXPECT_LT(sum / 3, 0.012);  // without the law, interpolating rates alone, 1.74 %
 }
 
+TEST_F(GemmCostTest, Fp8LeftOutIsWithinAFewPercent) {
+  for (const auto* const rows : {&tables_.gemm_fp8->split, &tables_.gemm_fp8->fast})
+    for (const GemmKind kind :
+         {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
+      const ErrorSummary left_out =
+          summarise(gemm_errors(*rows, gpu_, kind, Evaluation::leave_one_out));
+      EXPECT_LT(left_out.mean, 0.04) << static_cast<int>(kind);
+      EXPECT_LT(left_out.worst, 0.12) << static_cast<int>(kind);
+    }
+}
+
 TEST_F(GemmCostTest, TheLawAloneIsWithinOneAndAHalfPercent) {
   const GemmLaw law = fit_gemm_law(tables_.gemm, 132);
   EXPECT_NEAR(1e-3 / law.base, 685.5, 0.1);       // TFLOP/s of an infinite GEMM

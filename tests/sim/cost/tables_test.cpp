@@ -26,11 +26,27 @@ std::string collective_error(const std::string& rows) {
 TEST(Tables, ShippedOnesHoldEveryMeasurement) {
   const CostTables tables = testing_cost::h200_tables();
   EXPECT_EQ(tables.gemm.size(), 114u);                 // 38 shapes, three GEMMs each
+  EXPECT_EQ(tables.gemm_fp8->split.size(), 78u);       // 26 shapes, three GEMMs each
+  EXPECT_EQ(tables.gemm_fp8->fast.size(), 78u);        // likewise
   EXPECT_EQ(tables.attention.size(), 24u);             // 12 shapes, two directions
   EXPECT_EQ(tables.attention_warpgroups.size(), 41u);  // 21 shapes, the longest forward alone
   EXPECT_EQ(tables.collective.size(), 27u);            // 9 sizes on 2, 4 and 8 GPUs
   EXPECT_EQ(tables.gemm[0].flops_per_ns, 627.4 * 1e3);
   EXPECT_EQ(tables.collective[0].bytes, 65536);  // 0.0625 MiB
+}
+
+TEST(Tables, Fp8HasEveryKindWithEachSum) {
+  const std::string rows =
+      "kind,accumulate,M,N,K,tflops\nfwd,split,1,2,3,6\ndgrad,split,1,2,3,6\n"
+      "wgrad,split,1,2,3,6\nfwd,fast,1,2,3,7\nwgrad,fast,1,2,3,7\n";
+  const auto error = [](const std::string& text) {
+    const auto table = parse_fp8_gemm_table(text, "f.csv");
+    return table ? "no error" : table.error().message();
+  };
+  EXPECT_EQ(error(rows), "f.csv: has no row with accumulate fast of kind dgrad");
+  EXPECT_EQ(error(rows + "dgrad,fast,1,2,3,7\n"), "no error");
+  EXPECT_EQ(error(rows + "dgrad,slow,1,2,3,7\n"),
+            "f.csv:7: accumulate is \"slow\"; expected one of split, fast");
 }
 
 TEST(Tables, NotesAndLineEndsAreSkipped) {

@@ -41,6 +41,16 @@ TEST(Unmeasured, IsWhatNoRowOfTheGpusTablesHas) {
                           "attention in fp32 (priced as in bf16)"));
 }
 
+TEST(Unmeasured, IsWhatFp8Multiplies) {
+  PlanConfig config = test::fp8_config(2);
+  config.model.head_dim = 64;
+  const Program program = build_program(config, {}).value();
+  const Plan& plan = *program.find_plan(PlanRole::train);
+  EXPECT_THAT(testing_cost::model_of("h200", 2).unmeasured(plan), IsEmpty());
+  EXPECT_THAT(testing_cost::model_of("b200", 2).unmeasured(plan),
+              ElementsAre("GEMMs in FP8 (priced at twice the rate of bf16)"));
+}
+
 /// Where attention was not measured at all, the line of trust states that.
 TEST(Unmeasured, IsNothingOfAGpuWithoutTables) { EXPECT_THAT(unmeasured("h100", 320), IsEmpty()); }
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/runtime/scalar.hpp"
@@ -106,6 +108,27 @@ TEST(RunCollective, ScattersSumsIntoTheOwnPartAcrossBlocks) {
     ASSERT_EQ(b[i + kCount], static_cast<float>(3 * (i + kCount)));
     ASSERT_EQ(b[i], static_cast<float>(2 * i));  // the rest of the input is as it was
   }
+}
+
+TEST(RunCollective, TakesTheLargestAndKeepsNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> a{1, nan, -3, 0}, b{2, 5, -4, nan};
+  const std::vector<Member> members{{bytes(a.data()), bytes(a.data())},
+                                    {bytes(b.data()), bytes(b.data())}};
+  Collective most = collective(CollectiveKind::all_reduce, 4, DType::fp32);
+  most.reduction = Reduction::max;
+  ASSERT_TRUE(run_collective(most, members));
+  for (const std::vector<float>& all : {a, b}) {
+    EXPECT_EQ(all[0], 2);
+    EXPECT_TRUE(std::isnan(all[1]));
+    EXPECT_EQ(all[2], -3);
+    EXPECT_TRUE(std::isnan(all[3]));
+  }
+  most.dtype = DType::bf16;
+  const auto narrow_type = run_collective(most, members);
+  ASSERT_FALSE(narrow_type);
+  EXPECT_EQ(narrow_type.error().message(),
+            "expected the reduction max only in an all_reduce of fp32, got all_reduce of bf16");
 }
 
 TEST(RunCollective, RefusesWhatNcclWouldGetWrong) {

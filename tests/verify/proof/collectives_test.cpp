@@ -33,6 +33,9 @@ TEST(CollectiveShapes, EveryKind) {
                                 {reduce_scatter, Reduction::none, 64, 128, 64, false},
                                 {all_reduce, Reduction::sum, 64, 64, 64, true},
                                 {all_reduce, Reduction::sum, 64, 128, 64, false},
+                                {all_reduce, Reduction::max, 64, 64, 64, false},  // of bytes
+                                {reduce_scatter, Reduction::max, 64, 128, 64, false},
+                                {all_gather, Reduction::max, 64, 64, 128, false},
                                 // all_to_all: count for each of the two.
                                 {all_to_all, Reduction::none, 64, 128, 128, true},
                                 {all_to_all, Reduction::none, 64, 64, 128, false},
@@ -62,6 +65,8 @@ TEST(CollectiveShapes, OneDtype) {
   PlanBuilder plan;
   const OpId sum = plan.collective(plan.reduce, "sum", plan.reductions, plan.buffer("a", true));
   Program program = plan.finish();
+  EXPECT_THAT(rules_of(program), IsEmpty());
+  std::get<Collective>(op_at(program, sum).body).reduction = Reduction::max;
   EXPECT_THAT(rules_of(program), IsEmpty());
   std::get<Collective>(op_at(program, sum).body).dtype = DType::bf16;
   EXPECT_THAT(rules_of(program), ElementsAre("MF204"));

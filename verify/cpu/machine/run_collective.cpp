@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "core/runtime/scalar.hpp"
 
@@ -34,6 +36,19 @@ void sum_blocks(std::span<const Member> members, std::size_t begin, std::size_t 
     for (std::size_t i = 0; i < size; ++i) rounded[i] = narrow<T>(sums[i]);
     store(at - begin, std::span<const T>(rounded).first(size));
   }
+}
+
+/// The largest of each element of all inputs; a NaN stays.
+void all_max(std::size_t count, std::span<const Member> members) {
+  std::vector<float> most(count);
+  std::memcpy(most.data(), members.front().input, count * sizeof(float));
+  for (const Member& member : members.subspan(1)) {
+    const auto* next = reinterpret_cast<const float*>(member.input);
+    for (std::size_t i = 0; i < count; ++i)
+      if (!(next[i] <= most[i]) && !std::isnan(most[i])) most[i] = next[i];
+  }
+  for (const Member& member : members)
+    std::memcpy(member.output, most.data(), count * sizeof(float));
 }
 
 template <class T>
@@ -104,6 +119,16 @@ Result<void> run_collective(const Collective& collective, std::span<const Member
   }
   if (collective.kind == CollectiveKind::all_to_all) {
     exchange(members, part);
+    return {};
+  }
+  if (collective.reduction == Reduction::max) {
+    if (collective.kind != CollectiveKind::all_reduce || collective.dtype != DType::fp32)
+      return fail("",
+                  fmt::format("expected the reduction max only in an all_reduce of fp32, got {} of "
+                              "{}",
+                              to_string(collective.kind), to_string(collective.dtype)),
+                  Fault::environment);
+    all_max(static_cast<std::size_t>(collective.count), members);
     return {};
   }
   if (collective.reduction != Reduction::sum)

@@ -65,6 +65,8 @@ namespace mfsdp {
     case KernelKind::rms_norm_forward:
     case KernelKind::sink_forward: return true;
     case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::forward;
+    // Forward's GEMMs read weights that were cast; those of gradients read transposed ones.
+    case KernelKind::cast_scaled: return operand_of(kernel, "output") != nullptr;
     default: return false;
   }
 }
@@ -93,7 +95,8 @@ namespace mfsdp {
     case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;
-    case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::weight_gradient;
+    case KernelKind::gemm:
+    case KernelKind::gemm_fp8: return gemm_kind(kernel) == GemmKind::weight_gradient;
     default: return false;
   }
 }

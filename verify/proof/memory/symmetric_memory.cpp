@@ -85,6 +85,7 @@ class SymmetricMemoryCheck {
       return "no symmetric kernel does an all_to_all";
     if (collective.reduction == Reduction::none) return {};
     if (by_engines) return "copy engines cannot add";
+    if (collective.reduction == Reduction::max) return "no symmetric kernel takes a maximum";
     const bool adds = collective.dtype == DType::fp32 || collective.dtype == DType::bf16 ||
                       collective.dtype == DType::fp16;
     return adds ? "" : fmt::format("no symmetric kernel sums {}", to_string(collective.dtype));

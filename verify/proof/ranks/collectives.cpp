@@ -48,9 +48,12 @@ std::string misfit(const Collective& collective, std::int64_t size) {
     return fmt::format("states dtype {}, but its operands are {} and {}",
                        to_string(collective.dtype), to_string(collective.input.dtype),
                        to_string(collective.output.dtype));
-  if ((collective.reduction == Reduction::none) != moves)
-    return fmt::format("is a {} with reduction '{}'", to_string(collective.kind),
-                       to_string(collective.reduction));
+  const bool takes_max = collective.reduction == Reduction::max;
+  if ((collective.reduction == Reduction::none) != moves ||
+      (takes_max &&
+       (collective.kind != CollectiveKind::all_reduce || collective.dtype != DType::fp32)))
+    return fmt::format("is a {} of {} with reduction '{}'", to_string(collective.kind),
+                       to_string(collective.dtype), to_string(collective.reduction));
   if (!is_contiguous(collective.input) || !is_contiguous(collective.output))
     return "has an operand that is not contiguous";
   return {};
@@ -104,6 +107,8 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
       const Communicator& communicator =
           program.communicators[index.communicators[collective->communicator]];
       std::string why = misfit(*collective, communicator.size);
+      if (of_model && why.empty() && collective->reduction == Reduction::max)
+        why = "takes the maximum of values of the model, which has none over ranks";
       if (of_model && why.empty() && collective->reduction == Reduction::sum &&
           !can_be_summed(collective->dtype))
         why =

@@ -40,6 +40,9 @@ using enum KernelKind;
                                                        const Operand& operand) {
   if (operand.role == "weight" || operand.role == "weight_grad") return std::nullopt;
   if (kernel.kind == newton_schulz) return std::nullopt;  // directions.cpp knows theirs
+  // A value, or a weight: model_binding.cpp knows the place of both.
+  const bool casts = kernel.kind == amax || kernel.kind == cast_scaled;
+  if (casts && operand.role == "input") return std::nullopt;
   const bool attends = kernel.kind == attention_forward || kernel.kind == attention_backward;
   if (!attends || operand.role == "query") return 0;
   const std::int64_t head_dim = kernel.attribute("head_dim");
@@ -280,6 +283,7 @@ class OperandCheck {
       case Element::partial: return dtype == DType::fp32 || dtype == DType::int64;
       case Element::fp32: return dtype == DType::fp32;
       case Element::int32: return dtype == DType::int32;
+      case Element::fp8: return is_fp8(dtype);
       case Element::bytes: return dtype == DType::uint8;
     }
     return false;

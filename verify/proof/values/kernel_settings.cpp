@@ -82,6 +82,12 @@ class SettingsCheck {
         kernel_.kind == qk_row_norm_rope_forward || kernel_.kind == qk_row_norm_rope_backward;
     if (whole && differs("key_heads", {.num = model.kv_heads}))
       return unlike("key_heads", {.num = model.kv_heads});
+    if (kernel_.kind == gemm_fp8) {
+      const bool forward = gemm_kind(kernel_) == GemmKind::forward;
+      const bool fast = config_.fp8_accumulate == Fp8Accumulate::fast ||
+                        (forward && config_.fp8_accumulate == Fp8Accumulate::fast_forward);
+      if (is_not("fast", {.num = fast ? 1 : 0})) return unlike("fast", {.num = fast ? 1 : 0});
+    }
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return unlike("limit", config_.clip);
     if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))

@@ -110,7 +110,8 @@ class ProgramForms {
   [[nodiscard]] std::optional<Computed> computed_by(const Op& op) const {
     const auto* kernel = std::get_if<Kernel>(&op.body);
     if (kernel == nullptr || !is_forward(*kernel)) return std::nullopt;
-    const Operand* weight = operand_of(*kernel, "weight");
+    const bool casts = kernel->kind == KernelKind::cast_scaled;
+    const Operand* weight = operand_of(*kernel, casts ? "input" : "weight");
     if (weight == nullptr || kernel->operands.empty()) return std::nullopt;
     const Buffer& buffer = program_.buffers[*index_.buffers.find(weight->buffer)];
     if (!buffer.holds) return std::nullopt;

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
 
 #include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/context_parallel_steps.hpp"
+#include "verify/proof/values/fp8_steps.hpp"
 #include "verify/proof/values/lora_steps.hpp"
 #include "verify/proof/values/rank_config.hpp"
 
@@ -81,7 +83,7 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
     case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;
-    default: return kind == KernelKind::gemm && variant == number_of(GemmKind::weight_gradient);
+    default: return is_gemm(kind) && variant == number_of(GemmKind::weight_gradient);
   }
 }
 
@@ -93,9 +95,10 @@ struct Parameters {
   std::array<ParameterRole, 2> roles{};
   std::size_t count = 0;  ///< more than two are too many for any step
   std::uint32_t unit = 0;
-  const Group* group = nullptr;  ///< of the first
-  bool homeless = false;         ///< in a buffer that does not hold such
-  bool astray = false;           ///< no whole parameter of the op's unit, which others report
+  const Group* group = nullptr;                ///< of the first
+  const PlacedParameter* parameter = nullptr;  ///< the first
+  bool homeless = false;                       ///< in a buffer that does not hold such
+  bool astray = false;  ///< no whole parameter of the op's unit, which others report
 };
 
 class Binder {
@@ -118,6 +121,7 @@ class Binder {
     if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
       return std::move(out_);
     out_.applies = true;
+    if (program_.config.has_fp8()) find_cast_weights();
     for (const Op& op : ops_of(plan_)) {
       op_ = &op;
       if (const auto* kernel = std::get_if<Kernel>(&op.body)) bind(*kernel);
@@ -163,7 +167,9 @@ class Binder {
       const Category category = program_.buffers[buffer].category;
       const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
       const bool is_named = sums || is_update(kernel) || is_named_for_memory(operand.role);
-      if (is_named && !belongs(sums ? "grad" : operand.role, category))
+      // The weights of FP8 GEMMs are casts of weights, which lie elsewhere.
+      const bool is_cast = kernel.kind == KernelKind::gemm_fp8 && operand.role != "weight_grad";
+      if (is_named && !is_cast && !belongs(sums ? "grad" : operand.role, category))
         return fail_step(
             fmt::format("has operand '{}' in memory for {}", operand.role, to_string(category)));
       if (!takes_gradients(kernel) && operand.role != "weight_grad" &&
@@ -179,13 +185,80 @@ class Binder {
     }
   }
 
+  /// The weights that casts in a buffer are of. It only shows which GEMM a kernel may be:
+  /// values decide whether it is.
+  void find_cast_weights() {
+    for (const Op& op : ops_of(plan_)) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      if (kernel == nullptr || kernel->kind != KernelKind::cast_scaled) continue;
+      op_ = &op;
+      const Parameters cast = parameters_of(*kernel);
+      if (cast.count != 1 || cast.homeless || cast.astray) continue;
+      for (const Operand& operand : kernel->operands)
+        if (operand.access == Access::write) cast_weights_[operand.buffer] = cast.roles[0];
+    }
+  }
+
+  /// The largest magnitude of a value, or a cast of it.
+  void bind_cast(const Kernel& kernel) {
+    if (!program_.config.has_fp8()) return fail_step("is for FP8, which is not configured");
+    const Parameters parameters = parameters_of(kernel);
+    if (parameters.homeless) return fail_step("reads a weight in a buffer that holds none");
+    if (parameters.astray) return excuse();
+    BoundStep bound{.first_flow = static_cast<std::uint32_t>(out_.flows.size()), .casts = true};
+    const Operand* input = operand_of(kernel, "input");
+    const std::int64_t rows = kernel.attribute("rows");
+    if (parameters.count > 0) {
+      bound.role = parameters.roles[0];
+      bound.group = parameters.group;
+      bound.weight = fp8::weight_of(*bound.role);
+      if (!bound.weight)
+        return fail_step(
+            fmt::format("casts parameter '{}', which no FP8 GEMM reads", to_string(*bound.role)));
+      bound.owner = owner_of(parameters.unit, kernel, *bound.role);
+      if (input->shape != parameters.parameter->shape)
+        return fail_step(fmt::format("reads parameter '{}' as a matrix of another shape",
+                                     to_string(*bound.role)));
+    } else {
+      const Buffer& buffer = program_.buffers[index_.buffers[input->buffer]];
+      if (rows != program_.config.tokens_per_microbatch() ||
+          input->touched_bytes() != buffer.size.value)
+        return fail_step("does not read the whole of a value, of all tokens");
+    }
+    if (operand_of(kernel, "next_amax") != nullptr)
+      return fail_step("keeps a largest magnitude for later steps, which nothing reads");
+    next_ = 0;
+    for (const Flow& flow : fp8::cast_flows(kernel)) {
+      const bool of_parameter = flow.role == "input" && parameters.count > 0;
+      if (flow.role.empty() || of_parameter) continue;
+      if (!bind_flow(kernel, {}, flow, rows)) return;
+      out_.flows.back().row_bytes = 0;
+    }
+    bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
+    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
+    out_.steps.push_back(bound);
+  }
+
+  /// The parameter whose weight or gradient an FP8 GEMM has.
+  [[nodiscard]] std::optional<ParameterRole> role_of_fp8(const Kernel& kernel) const {
+    for (const char* role : {"weight", "weight_t"})
+      if (const Operand* weight = operand_of(kernel, role)) {
+        const auto found = cast_weights_.find(weight->buffer);
+        return found == cast_weights_.end() ? std::nullopt : std::optional(found->second);
+      }
+    return std::nullopt;
+  }
+
   void bind_step(const Kernel& kernel) {
+    if (kernel.kind == KernelKind::amax || kernel.kind == KernelKind::cast_scaled)
+      return bind_cast(kernel);
     const Parameters parameters = parameters_of(kernel);
     if (parameters.homeless)
       return fail_step("has weights or a gradient in a buffer that holds none");
     if (parameters.astray) return excuse();
     std::optional<ParameterRole> role;
     if (parameters.count > 0) role = parameters.roles[0];
+    if (kernel.kind == KernelKind::gemm_fp8 && !role) role = role_of_fp8(kernel);
     if (kernel.kind == KernelKind::gemm && role == ParameterRole::embedding)
       role = ParameterRole::head;
     const std::int64_t variant = variant_of(kernel);
@@ -197,6 +270,11 @@ class Binder {
       group = group_of_head();
     }
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
+    const std::optional<ModelStep> of_fp8 =
+        kernel.kind == KernelKind::gemm_fp8
+            ? fp8::product_step(program_.config.model, variant, role)
+            : std::nullopt;
+    if (of_fp8) step = &*of_fp8;
     if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, divided());
     if (step == nullptr || !is_complete(*step, parameters))
@@ -212,7 +290,7 @@ class Binder {
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
       return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
-    if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
+    if (is_gemm(kernel.kind) && !has_scale(kernel, role))
       return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
     if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
@@ -323,7 +401,7 @@ class Binder {
   }
 
   [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
-    if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
+    if (is_gemm(kernel.kind)) return kernel.attribute("kind");
     if (kernel.kind == KernelKind::cross_entropy_loss)
       return operand_of(kernel, "log_probs") != nullptr ? 1 : 0;
     if (kernel.kind == KernelKind::split_heads || kernel.kind == KernelKind::join_heads)
@@ -354,6 +432,7 @@ class Binder {
       case KernelKind::expert_bias_forward:
       case KernelKind::expert_bias_gradient:
       case KernelKind::gemm:
+      case KernelKind::gemm_fp8:
       case KernelKind::arrival_order:
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
@@ -376,11 +455,22 @@ class Binder {
     return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
   }
 
+  /// Casts of weights lie among activations, which hold none.
+  [[nodiscard]] bool may_hold_weights(const Operand& operand) const {
+    const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
+    return buffer.holds && buffer.holds->kind == ContentKind::parameter;
+  }
+
   Parameters parameters_of(const Kernel& kernel) const {
     Parameters found;
     for (const Operand& operand : kernel.operands) {
-      if (!operand.role.starts_with('w')) continue;
-      if (operand.role != "weight" && operand.role != "weight_grad") continue;
+      const bool casts = kernel.kind == KernelKind::amax || kernel.kind == KernelKind::cast_scaled;
+      if (casts ? operand.role != "input" || !may_hold_weights(operand)
+                : !operand.role.starts_with('w'))
+        continue;
+      if (!casts && operand.role != "weight" && operand.role != "weight_grad") continue;
+      // The weights of FP8 GEMMs are casts, which lie among activations.
+      if (kernel.kind == KernelKind::gemm_fp8 && operand.role == "weight") continue;
       const bool is_made = operand.role == "weight_grad";
       const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
       // Sums of chunks lie in a workspace.
@@ -399,6 +489,7 @@ class Binder {
         continue;
       }
       if (found.count == 0) found.group = group.group;
+      if (found.count == 0) found.parameter = group.atoms[atoms->first].parameter;
       if (found.count < found.roles.size())
         found.roles[found.count] = group.atoms[atoms->first].parameter->role;
       ++found.count;
@@ -521,6 +612,7 @@ class Binder {
   FindingList& findings_;
   PlanConfig config_;  ///< as one rank's kernels have it
   LoraSteps lora_;
+  std::map<BufferId, ParameterRole> cast_weights_;
   ModelBinding out_;
   const Op* op_ = nullptr;
   std::size_t op_index_ = 0;

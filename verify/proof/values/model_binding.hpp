@@ -47,6 +47,10 @@ struct BoundStep {
   std::uint32_t first_flow = 0;
   std::uint32_t last_flow = 0;
   bool contributes = false;  ///< to a sum over microbatches: a gradient, the loss
+  /// Takes the largest magnitude of a value, or casts it: of whatever its input holds, or of this
+  /// weight. Its flows have forms of that value.
+  bool casts = false;
+  std::optional<Value> weight = {};
 };
 
 struct ModelBinding {

@@ -196,7 +196,12 @@ enum class Value : std::uint8_t {
   d_attention_groups,
   d_attention_sequences,
   d_qkv_sequences,
-  d_qkv_groups
+  d_qkv_groups,
+  // Weights whose casts FP8 GEMMs read (fp8_steps.hpp).
+  qkv_weight,
+  attention_out_weight,
+  gate_up_weight,
+  down_weight
 };
 
 constexpr auto value_names(Value) {
@@ -254,13 +259,33 @@ constexpr auto value_names(Value) {
       "d_product without adapters", "log-probabilities of labels", "qkv by groups of heads",
       "qkv of whole sequences", "attention of whole sequences", "attention by groups of heads",
       "d_attention by groups of heads", "d_attention of whole sequences",
-      "d_qkv of whole sequences", "d_qkv by groups of heads");
+      "d_qkv of whole sequences", "d_qkv by groups of heads", "the weight of qkv",
+      "the weight of attention_out", "the weight of gate_up", "the weight of down");
+}
+
+/// The form in which a value is held. A cast is of one FP8 type, which its scale is for.
+enum class ValueForm : std::uint8_t {
+  whole,  ///< the value itself
+  amax,
+  e4m3,
+  e4m3_t,  ///< transposed
+  e4m3_scale,
+  e5m2,
+  e5m2_t,
+  e5m2_scale
+};
+
+constexpr auto value_names(ValueForm) {
+  return name_array("whole", "largest magnitude", "E4M3 cast", "transposed E4M3 cast",
+                    "scale of the E4M3 cast", "E5M2 cast", "transposed E5M2 cast",
+                    "scale of the E5M2 cast");
 }
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
 struct OwnedValue {
   Value value = Value::unknown;
   std::int8_t shift = 0;  ///< of the owner
+  ValueForm form = ValueForm::whole;
 
   friend bool operator==(const OwnedValue&, const OwnedValue&) = default;
 };

@@ -18,7 +18,8 @@ ValueKey key_of(const OwnedValue& term, const ValueKey& base) {
   return {.value = term.value,
           .owner = term.value == Value::tokens ? 0 : owner,
           .microbatch = base.microbatch,
-          .layout = base.layout};
+          .layout = base.layout,
+          .form = term.form};
 }
 
 }  // namespace
@@ -84,7 +85,9 @@ void ModelValues::write(std::uint32_t instance) {
     if (flow.writes.value == Value::unknown) continue;
     const CellUse& use = cells_.uses[flow.use];
     base_.layout = use.operand->role == "partials" ? made_partials_ : made_;
-    put(use, key_of(flow.writes, base_), flow.skip + first_row_ * flow.row_bytes);
+    OwnedValue made = flow.writes;
+    if (step.casts) made.value = cast_;
+    put(use, key_of(made, base_), flow.skip + first_row_ * flow.row_bytes);
     if (flow.left_alone != kNone) {
       const LeftAlone& alone = binding_.left_alone[flow.left_alone];
       const auto begin = [&](std::uint32_t c) { return cells_.begin[c] - cells_.begin[use.first]; };
@@ -106,11 +109,16 @@ void ModelValues::read_step(const BoundStep& step) {
   base_ = {.value = Value::excused};
   first_row_ = 0;
   if (step.excused) return;
-  find_owner(step);
+  if (step.casts)
+    find_cast(step);
+  else
+    find_owner(step);
   if (base_.value == Value::excused) return;
+  check_fp8_block();
   check_window();
   layouts_.clear();
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
+  if (base_.value == Value::excused) return;
   find_layouts(step);
   if (step.contributes && base_.microbatch != worked_on())
     report_mismatch(
@@ -118,6 +126,40 @@ void ModelValues::read_step(const BoundStep& step) {
                     base_.microbatch, worked_on()));
   if (step.contributes && step.chunk) add_rows();
   if (step.contributes && !step.chunk) add_once(step);
+}
+
+/// The value of which a step takes the largest magnitude or makes a cast: a whole one, or a weight.
+void ModelValues::find_cast(const BoundStep& step) {
+  if (step.weight) {
+    cast_ = *step.weight;
+    base_ = {.value = Value::unknown, .owner = *step.owner, .microbatch = worked_on()};
+    return;
+  }
+  const CellUse& use = cells_.uses[binding_.flows[step.first_flow].use];
+  const ValueKey key = whole(use);
+  const ValueKey& first = memory_.cells[use.first].key;
+  if (first.value == Value::excused) return;
+  if (key.value <= Value::tokens || key.form != ValueForm::whole)
+    return report_mismatch(
+        fmt::format("reads {} as operand 'input'; expected one value of the model from its first "
+                    "byte on, which no cast is",
+                    in_words(first)));
+  cast_ = key.value;
+  base_ = {.value = Value::unknown, .owner = key.owner, .microbatch = key.microbatch};
+}
+
+/// Layers of a block multiply in FP8 where the configuration has it, and nowhere else.
+void ModelValues::check_fp8_block() {
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  const PlanConfig& config = unrolled_.program->config;
+  const auto layers = static_cast<std::uint32_t>(config.model.layers);
+  if (!is_gemm(kernel.kind) || !config.has_fp8()) return;
+  const bool of_block = base_.owner >= 1 && base_.owner <= layers;
+  const bool wanted = of_block && config.has_fp8(static_cast<std::int64_t>(base_.owner) - 1);
+  if (wanted != (kernel.kind == KernelKind::gemm_fp8))
+    report_mismatch(fmt::format("multiplies in {}; expected {} in this block",
+                                wanted ? "other numbers than FP8" : "FP8",
+                                wanted ? "FP8" : to_string(config.param_dtype)));
 }
 
 /// A step of a microbatch is added to a sum once, however often the microbatch is computed.
@@ -193,10 +235,15 @@ void ModelValues::find_owner(const BoundStep& step) {
 }
 
 void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
+  if (step.casts && flow.reads.value != Value::unknown && flow.reads.form == ValueForm::whole)
+    return;  // find_cast() has looked at it
+  const bool of_cast = step.casts && flow.reads.form != ValueForm::whole;
   if (flow.reads.value == Value::unknown) return;
   const CellUse& use = cells_.uses[flow.use];
   if (flow.reads.value == Value::outside) return check_outside(use);
-  ValueKey wanted = key_of(flow.reads, base_);
+  OwnedValue read = flow.reads;
+  if (of_cast) read.value = cast_;
+  ValueKey wanted = key_of(read, base_);
   wanted.layout = memory_.cells[use.first].key.layout;
   if (follows_layouts()) layouts_.push_back({.role = use.operand->role, .layout = wanted.layout});
   const std::int64_t place = flow.skip + first_row_ * flow.row_bytes - cells_.begin[use.first];
@@ -497,12 +544,14 @@ std::string ModelValues::in_words(const ValueKey& key) const {
   const std::string owner = key.owner == 0       ? "the embedding"
                             : key.owner > layers ? "the head"
                                                  : fmt::format("layers.{}", key.owner - 1);
+  const std::string form =
+      key.form == ValueForm::whole ? "" : fmt::format("the {} of ", to_string(key.form));
   const std::string layout =
       key.layout == ValueLayout::whole
           ? ""
           : fmt::format(", {} along {}", to_string(key.layout), to_string(kLayoutAxis));
-  return fmt::format("'{}' of {}, microbatch {}{}", to_string(key.value), owner, key.microbatch,
-                     layout);
+  return fmt::format("{}'{}' of {}, microbatch {}{}", form, to_string(key.value), owner,
+                     key.microbatch, layout);
 }
 
 }  // namespace mfsdp

@@ -22,6 +22,7 @@ struct ValueKey {
   std::uint32_t owner = 0;
   std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
   ValueLayout layout = ValueLayout::whole;
+  ValueForm form = ValueForm::whole;
 
   friend bool operator==(const ValueKey&, const ValueKey&) = default;
 };
@@ -85,6 +86,8 @@ class ModelValues {
   void add_rows();
   void add_once(const BoundStep& step);
   void find_owner(const BoundStep& step);
+  void find_cast(const BoundStep& step);
+  void check_fp8_block();
   void check(const BoundStep& step, const BoundFlow& flow);
   void check_window();
   void check_outside(const CellUse& use);
@@ -134,7 +137,8 @@ class ModelValues {
       added_;
   // The instance that runs.
   std::uint32_t now_ = 0;
-  ValueKey base_;  ///< its owner and microbatch; excused where these are unknown
+  ValueKey base_;                ///< its owner and microbatch; excused where these are unknown
+  Value cast_ = Value::unknown;  ///< of which a cast is made, or the largest magnitude taken
   std::int64_t first_row_ = 0;
   std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed
   ValueLayout made_ = ValueLayout::whole;           ///< of what it makes

@@ -52,7 +52,9 @@ void check_gated(const auto& forward, const auto& backward) {
 }
 
 TYPED_TEST(DeviceSwiglu, BackwardMakesTheVeryProductAgain) {
-  check_gated<kernels::Silu, TypeParam>(swiglu_forward<TypeParam>, swiglu_backward<TypeParam>);
+  check_gated<kernels::Silu, TypeParam>(
+      [](const auto& k, cudaStream_t stream) { return swiglu_forward(k, stream); },
+      [](const auto& k, cudaStream_t stream) { return swiglu_backward(k, stream); });
 }
 TYPED_TEST(DeviceSwiglu, AndOfGeglu) {
   check_gated<kernels::GeluTanh, TypeParam>(geglu_forward<TypeParam>, geglu_backward<TypeParam>);

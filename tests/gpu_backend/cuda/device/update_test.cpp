@@ -21,6 +21,28 @@ std::vector<DecayRun> make_runs(std::int64_t elements) {
           {.first = cut + 1, .count = elements - cut - 1, .decays = true}};
 }
 
+/// Tensors of a slice whose ends lie inside packs: slots 1, 0 and 2, the last of which is absent if
+/// the slice is small.
+std::vector<AmaxRun> make_amax_runs(std::int64_t elements) {
+  const std::int64_t cut = elements * 4 / 10 + 1;
+  if (elements < cut + 3) return {{.first = 0, .count = elements, .slot = 1}};
+  return {{.first = 0, .count = cut, .slot = 1},
+          {.first = cut, .count = 2, .slot = 0},
+          {.first = cut + 2, .count = elements - cut - 2, .slot = 2}};
+}
+
+template <class W>
+std::vector<float> largest_of_runs(const std::vector<W>& weights,
+                                   const std::vector<AmaxRun>& runs) {
+  std::vector<float> largest(3);
+  for (const AmaxRun& run : runs)
+    for (std::int64_t i = run.first; i < run.first + run.count; ++i)
+      largest[static_cast<std::size_t>(run.slot)] =
+          std::max(largest[static_cast<std::size_t>(run.slot)],
+                   std::abs(widen(weights[static_cast<std::size_t>(i)])));
+  return largest;
+}
+
 struct Step {
   OptimizerSettings optimizer{.weight_decay = 0.5};
   StepBlock block = make_step_block(2, 0.01, optimizer);
@@ -60,6 +82,9 @@ void check_update(bool adam, bool has_main, const Step& step = {}) {
     const DeviceArray<LossReport> loss(std::vector<LossReport>{step.loss});
     const DeviceArray<NormReport> norm(std::vector<NormReport>{step.norm});
     const DeviceArray<DecayRun> d_runs(runs);
+    const auto amax_runs = make_amax_runs(elements);
+    const DeviceArray<AmaxRun> d_amax_runs(amax_runs);
+    const DeviceArray<float> amax(std::vector<float>(3));
     expect_runs(update(
         kernels::Update<G, W, C>{
             .elements = elements,
@@ -71,7 +96,11 @@ void check_update(bool adam, bool has_main, const Step& step = {}) {
             .loss = reinterpret_cast<const float*>(loss.data()),
             .norm = reinterpret_cast<const float*>(norm.data())},
         adam ? Optimizer::adamw : Optimizer::sgd, step.optimizer, {d_runs.data(), runs.size()},
-        nullptr));
+        nullptr,
+        {.runs = d_amax_runs.data(),
+         .count = static_cast<std::int64_t>(amax_runs.size()),
+         .amax = amax.data()}));
+    EXPECT_EQ(amax.download(), largest_of_runs(d_weights.download(), amax_runs));
     if (step.norm.non_finite != 0) {
       EXPECT_TRUE(same_bits(d_weights.download(), weights));
       EXPECT_TRUE(same_bits(d_exp_avg.download(), exp_avg));

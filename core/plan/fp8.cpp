@@ -1,0 +1,51 @@
+#include "core/plan/fp8.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+#include "core/plan/kernels/fp8.hpp"
+
+namespace mfsdp {
+
+Result<void> check_fp8(const PlanConfig& config) {
+  if (!config.has_fp8()) {
+    if (config.fp8_keep_bf16 != 0)
+      return fail("--fp8-keep-bf16", "expected --fp8 too: without it all blocks are in bf16");
+    if (config.fp8_accumulate != Fp8Accumulate::fast_forward)
+      return fail("--fp8-accumulate", "expected --fp8 too: without it there are no FP8 GEMMs");
+    return {};
+  }
+  const auto refuse = [](std::string_view what) {
+    return fail("--fp8", fmt::format("expected off with {}, got current", what));
+  };
+  const ModelShape& model = config.model;
+  if (config.exact_sums)
+    return fail("--exact-sums",
+                "expected none with --fp8: a scale depends on all tokens that a rank casts at "
+                "once, so that results depend on how tokens are divided");
+  if (config.param_dtype != DType::bf16) return refuse("other --param-dtype than bf16");
+  if (config.has_lora()) return refuse("--lora-rank (GEMMs of adapters have no FP8 form)");
+  if (model.experts != 0) return refuse("experts (grouped GEMMs have no FP8 form)");
+  if (model.traits().latent_attention) return refuse("latent attention, whose layers stay in bf16");
+  if (model.qkv_bias || model.traits().biases)
+    return refuse("a model whose linear layers have biases");
+  if (2 * config.fp8_keep_bf16 >= model.layers)
+    return fail("--fp8-keep-bf16",
+                fmt::format("expected at most {}, so that some of the model's {} blocks are in "
+                            "FP8, got {}",
+                            (model.layers - 1) / 2, model.layers, config.fp8_keep_bf16));
+  for (const auto& [what, size] :
+       {std::pair{"hidden size", model.hidden},
+        {"intermediate size", model.intermediate},
+        {"width of query, key and value", model.qkv_width()},
+        {"width of all heads", model.attention_width()},
+        {"tokens of a microbatch (--micro-batch x --seq-len)", config.tokens_per_microbatch()}})
+    if (size % kernels::kFp8Grain != 0)
+      return fail("--fp8", fmt::format("expected sizes that are multiples of {}, got {} {}",
+                                       kernels::kFp8Grain, size, what));
+  return {};
+}
+
+}  // namespace mfsdp

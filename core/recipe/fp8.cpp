@@ -1,0 +1,139 @@
+// FP8 in a linear layer:
+//
+//   forward   in --amax, cast--> in8 (in8_t)     W --amax, cast--> W8         out = in8 * W8^T
+//   dgrad     d_out --amax, cast--> d8, d8_t     W --cast--> W8_t             d_in = d8 * W8_t^T
+//   wgrad     in --cast--> in8_t, unless it was kept                          d_W = d8_t * in8_t^T
+//
+// Each tensor has one amax. Casts of what is computed again, and of weights that are gathered again,
+// use that of forward: the values are the same.
+#include <algorithm>
+#include <utility>
+
+#include "core/recipe/builder.hpp"
+
+namespace mfsdp::recipe {
+namespace {
+
+constexpr DType kValues = DType::fp8_e4m3;     ///< of inputs and weights
+constexpr DType kGradients = DType::fp8_e5m2;  ///< of what the output's gradient is
+
+/// "qkv" of "qkv.again", "qkv.dgrad" and "qkv.wgrad".
+std::string layer_of(const std::string& name) {
+  for (const std::string_view suffix : {".again", ".dgrad", ".wgrad"})
+    if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
+  return name;
+}
+
+RecipeOperand in_fp8(RecipeOperand operand, DType dtype) {
+  operand.dtype = dtype;
+  return operand;
+}
+
+/// The operand with another role.
+RecipeOperand as(std::string role, RecipeOperand operand) {
+  operand.role = std::move(role);
+  return operand;
+}
+
+RecipeOperand whole_weight(const Linear& layer) { return as("input", weight(layer.weight)); }
+
+}  // namespace
+
+/// NAME.amax.
+void Builder::largest_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+                         std::int64_t cols) {
+  kernel(name + ".amax", KernelKind::amax, {{"beta", 0}, {"cols", cols}, {"rows", rows}},
+         {as("input", std::move(input)), on("amax", name + ".amax")});
+}
+
+/// NAME.fp8 and NAME.fp8_t with NAME.scale.
+Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& amax,
+                                   RecipeOperand input, std::int64_t rows, std::int64_t cols,
+                                   DType dtype, bool row, bool transposed) {
+  Fp8Casts made{.scale = name + ".scale"};
+  std::vector<RecipeOperand> operands{as("input", std::move(input)), on("amax", amax)};
+  const bool of_weight = operands.front().source == Source::weight;
+  const auto add = [&](const char* role, std::string& as_name, const char* suffix) {
+    as_name = name + suffix;
+    tensor({.name = as_name,
+            .dtype = dtype,
+            .elements = checked_mul(rows, cols),
+            .category = of_weight ? Category::workspace : Category::activation,
+            .slot_class = slot_class});
+    operands.push_back(in_fp8(on(role, as_name), dtype));
+  };
+  if (row) add("output", made.row, ".fp8");
+  if (transposed) add("output_t", made.transposed, ".fp8_t");
+  operands.push_back(on("output_scale", made.scale));
+  kernel(name + ".cast", KernelKind::cast_scaled, {{"cols", cols}, {"rows", rows}},
+         std::move(operands));
+  return made;
+}
+
+Builder::Fp8Casts Builder::cast_of_d_output(const std::string& layer_name, const Linear& layer,
+                                            std::int64_t rows, RecipeOperand d_output) {
+  const std::string name = layer_name + ".d_output";
+  if (const auto found = fp8_casts_.find(name); found != fp8_casts_.end()) return found->second;
+  largest_of(name, d_output, rows, layer.outputs);
+  return fp8_casts_[name] = cast_of(name, name + ".amax", std::move(d_output), rows, layer.outputs,
+                                    kGradients, true, true);
+}
+
+std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& layer,
+                                               std::int64_t rows, bool adds) const {
+  std::vector<Attribute> attributes = layer_attributes(kind, layer, rows, adds);
+  const bool fast =
+      config.fp8_accumulate == Fp8Accumulate::fast ||
+      (config.fp8_accumulate == Fp8Accumulate::fast_forward && kind == GemmKind::forward);
+  if (fast) attributes.insert(attributes.begin() + 1, {"fast", 1});  // after beta
+  return attributes;
+}
+
+void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,
+                          RecipeOperand in, RecipeOperand out) {
+  const std::string first = layer_of(name);
+  const bool again = first != name;
+  if (!again) {
+    largest_of(name + ".input", in, rows, layer.inputs);
+    largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
+  }
+  const Fp8Casts input = cast_of(name + ".input", first + ".input.amax", std::move(in), rows,
+                                 layer.inputs, kValues, true, keeps_transposed && !again);
+  if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
+  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight.amax", whole_weight(layer),
+                                   layer.outputs, layer.inputs, kValues, true, false);
+  kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),
+         {in_fp8(on("input", input.row), kValues), on("input_scale", input.scale),
+          in_fp8(on("weight", weights.row), kValues), on("weight_scale", weights.scale),
+          std::move(out), stream_workspace()});
+}
+
+void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                        RecipeOperand d_out, RecipeOperand d_in, bool adds) {
+  const std::string first = layer_of(name);
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
+  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight.amax", whole_weight(layer),
+                                   layer.outputs, layer.inputs, kValues, false, true);
+  kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::input_gradient, layer, rows, adds),
+         {in_fp8(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
+          in_fp8(on("weight_t", weights.transposed), kValues), on("weight_scale", weights.scale),
+          std::move(d_in), stream_workspace()});
+}
+
+void Builder::fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                        RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
+  const std::string first = layer_of(name);
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
+  const auto kept = fp8_casts_.find(first + ".input");
+  const Fp8Casts input = kept != fp8_casts_.end()
+                             ? kept->second
+                             : cast_of(name + ".input", first + ".input.amax", std::move(in), rows,
+                                       layer.inputs, kValues, false, true);
+  kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::weight_gradient, layer, rows, adds),
+         {in_fp8(on("d_output_t", gradient.transposed), kGradients),
+          on("d_output_scale", gradient.scale), in_fp8(on("input_t", input.transposed), kValues),
+          on("input_scale", input.scale), std::move(d_weight), stream_workspace()},
+         layer.weight);
+}
+
+}  // namespace mfsdp::recipe

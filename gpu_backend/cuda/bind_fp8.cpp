@@ -1,0 +1,51 @@
+// Kernels of FP8: casts, and GEMMs through cuBLASLt.
+#include "gpu_backend/cuda/bind_kind.hpp"
+#include "gpu_backend/cuda/gemm_fp8.hpp"
+#include "gpu_backend/cuda/kernel_binder.hpp"
+#include "gpu_backend/cuda/kernels/fp8.hpp"
+
+namespace mfsdp::cuda {
+
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::amax>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return amax(k, stream); });
+}
+
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::cast_scaled>& to) {
+  return to.bind([&](const auto& k) -> Result<Launch> {
+    if (k.output_t.data != nullptr)
+      MFSDP_TRY(check_transposes("cast_scaled", k.rows, k.cols,
+                                 {k.input, k.output.data, k.output_t.data}));
+    return to.launch_of(
+        k, [](const auto& call, cudaStream_t stream) { return cast_scaled(call, stream); });
+  });
+}
+
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::transpose>& to) {
+  return to.bind([&](const auto& k) -> Result<Launch> {
+    MFSDP_TRY(check_transposes("transpose", k.rows, k.cols, {k.input.data, k.output.data}));
+    return to.launch_of(
+        k, [](const auto& call, cudaStream_t stream) { return transpose(call, stream); });
+  });
+}
+
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::gemm_fp8>& to) {
+  Launch launch;
+  const auto bind = [&]<class C>(const kernels::Fp8Gemm<C>& k) -> Result<void> {
+    MFSDP_LET(planner, to.binder.gemm());
+    const GemmShape shape = fp8_shape_of(k);
+    const GemmMemory memory = fp8_memory_of(k);
+    MFSDP_TRY(planner->prepare(shape, memory, to.stream));
+    launch = [planner, shape, memory, stream = to.stream] {
+      return planner->run(shape, memory, stream);
+    };
+    return {};
+  };
+  MFSDP_TRY(with_fp8_gemm<CudaCallTypes>(to.call, bind));
+  return launch;
+}
+
+}  // namespace mfsdp::cuda

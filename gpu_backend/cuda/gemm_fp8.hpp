@@ -1,0 +1,55 @@
+// Requirements of GPUs and cuBLASLt for GEMMs with FP8 operands.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "core/base/error.hpp"
+#include "core/plan/kernels/fp8.hpp"
+#include "core/runtime/scalar.hpp"
+#include "gpu_backend/cuda/gemm.hpp"
+
+namespace mfsdp::cuda {
+
+/// The shape, with c[rows, cols] = a[rows, inner] * b[cols, inner]^T: sizes, types and layouts.
+[[nodiscard]] Result<void> check_fp8_shape(const GemmShape& shape);
+
+/// Scales are there, and begin on multiples of 16 bytes: cuBLASLt refuses others.
+[[nodiscard]] Result<void> check_fp8_scales(const GemmShape& shape, const GemmMemory& memory);
+
+/// The current GPU multiplies FP8 numbers. The error names it, as Fault::environment.
+[[nodiscard]] Result<void> check_fp8_device();
+
+template <class C>
+[[nodiscard]] GemmShape fp8_shape_of(const kernels::Fp8Gemm<C>& g) {
+  return {.rows = g.rows,
+          .cols = g.cols,
+          .inner = g.inner,
+          .a_row = g.inner,
+          .b_row = g.inner,
+          .b_transposed = true,
+          .bias = g.bias != nullptr,
+          .adds = g.adds,
+          .operands = g.a.dtype,
+          .result = dtype_of<C>,
+          .alignment = common_alignment(std::array{reinterpret_cast<std::uintptr_t>(g.a.data),
+                                                   reinterpret_cast<std::uintptr_t>(g.b.data),
+                                                   reinterpret_cast<std::uintptr_t>(g.c)}),
+          .operands_b = g.a.dtype == g.b.dtype ? std::nullopt : std::optional(g.b.dtype),
+          .fast = g.fast};
+}
+
+template <class C>
+[[nodiscard]] GemmMemory fp8_memory_of(const kernels::Fp8Gemm<C>& g) {
+  return {.a = g.a.data,
+          .b = g.b.data,
+          .bias = g.bias,
+          .c = g.c,
+          .scale = g.scale,
+          .workspace = g.workspace,
+          .a_scale = g.a_scale,
+          .b_scale = g.b_scale};
+}
+
+}  // namespace mfsdp::cuda

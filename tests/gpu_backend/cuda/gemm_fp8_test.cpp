@@ -1,0 +1,44 @@
+#include "gpu_backend/cuda/gemm_fp8.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace mfsdp::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void(GemmShape&)>& change) {
+  GemmShape shape{.rows = 32,
+                  .cols = 48,
+                  .inner = 64,
+                  .a_row = 64,
+                  .b_row = 64,
+                  .b_transposed = true,
+                  .operands = DType::fp8_e4m3};
+  change(shape);
+  const auto checked = check_fp8_shape(shape);
+  return checked ? "" : checked.error().message();
+}
+
+TEST(GemmFp8, RefusesWhatTensorCoresCannotMultiply) {
+  EXPECT_EQ(refusal([](GemmShape&) {}), "");
+  EXPECT_EQ(refusal([](GemmShape& s) { s.operands_b = DType::fp8_e5m2; }), "");
+  EXPECT_EQ(
+      refusal([](GemmShape& s) { s.b_transposed = false; }),
+      "gemm 32x48x64 a b fp8_e4m3 -> bf16, aligned to 16: expected FP8 operands whose rows are "
+      "terms of a sum: a[rows, inner], b[cols, inner]");
+  EXPECT_THAT(refusal([](GemmShape& s) { s.a_transposed = true; }), HasSubstr("terms of a sum"));
+  EXPECT_THAT(refusal([](GemmShape& s) { s.cols = 40; }),
+              HasSubstr("expected dimensions in multiples of 16, got 40"));
+  EXPECT_THAT(refusal([](GemmShape& s) { s.a_row = 72; }), HasSubstr("got 72"));
+  EXPECT_THAT(refusal([](GemmShape& s) { s.alignment = 8; }), HasSubstr("multiples of 16 bytes"));
+  EXPECT_THAT(refusal([](GemmShape& s) { s.operands = DType::fp8_e5m2; }),
+              HasSubstr("at most one operand in fp8_e5m2"));
+  EXPECT_THAT(refusal([](GemmShape& s) { s.operands_b = DType::bf16; }), HasSubstr("or neither"));
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda

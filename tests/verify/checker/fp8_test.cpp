@@ -1,0 +1,181 @@
+// Plans with FP8 GEMMs: proof and checker accept what the planner builds, and refuse casts,
+// scales and largest magnitudes of another tensor, or of another version of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/plan/check.hpp"
+#include "tests/support/checked.hpp"
+#include "tests/support/configurations.hpp"
+#include "tests/support/edit_plan.hpp"
+#include "verify/proof/prove.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::EditedPlan;
+using testing::HasSubstr;
+
+std::string first_error(const Program& program) {
+  if (const auto valid = check_structure(program); !valid) return valid.error().message();
+  const Proof proof = prove(program).value();
+  for (const Finding& finding : proof.findings)
+    if (is_error(finding.rule)) return finding.rule + ": " + finding.message;
+  return {};
+}
+
+TEST(Fp8Plans, AreRight) {
+  for (const Strategy strategy :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      PlanConfig config = test::fp8_config(2, 3);
+      config.strategy = strategy;
+      config.recompute.kind = recompute;
+      config.microbatches = 1 + static_cast<std::int64_t>(recompute);
+      config.fp8_keep_bf16 = recompute == Recompute::full ? 1 : 0;
+      const Program program = build_program(config, {}).value();
+      EXPECT_EQ(first_error(program), "") << to_string(strategy) << " " << to_string(recompute);
+      EXPECT_EQ(test::checker_refusal(program), "") << to_string(strategy);
+    }
+}
+
+/// Models whose norms are elsewhere add to the residual's gradient; the first block of tied weights.
+TEST(Fp8Plans, OfOtherFamiliesAreRight) {
+  for (const auto& change : std::vector<std::function<void(PlanConfig&)>>{
+           [](PlanConfig& c) {
+             c.model.family = Family::olmo2;
+             c.model.output_norms = c.model.qk_norm = true;
+           },
+           [](PlanConfig& c) { c.model.output_norms = true; },
+           [](PlanConfig& c) {
+             c.model.tied_embeddings = true, c.fp8_accumulate = Fp8Accumulate::fast;
+           },
+           [](PlanConfig& c) { c.model.qk_norm = true, c.fp8_accumulate = Fp8Accumulate::split; },
+           [](PlanConfig& c) { c.model.residual_multiplier = {1, 4}; },
+           [](PlanConfig& c) { c.frozen = {"o_proj"}, c.recompute.kind = Recompute::none; },
+           [](PlanConfig& c) { c.optimizer = Optimizer::muon, c.document_mask = true; }}) {
+    PlanConfig config = test::fp8_config();
+    change(config);
+    const auto program = build_program(config, {});
+    ASSERT_TRUE(program) << program.error().message();
+    EXPECT_EQ(first_error(*program), "");
+    EXPECT_EQ(test::checker_refusal(*program), "");
+  }
+}
+
+/// The proof's first error of an edited plan; the checker must refuse it too.
+std::string refused(const std::function<void(EditedPlan&)>& edit, std::int64_t microbatches = 1,
+                    Recompute recompute = Recompute::none) {
+  PlanConfig config = test::fp8_config();
+  config.recompute.kind = recompute;
+  config.microbatches = microbatches;
+  EditedPlan plan(config);
+  edit(plan);
+  const std::string error = first_error(plan.program);
+  EXPECT_NE(test::checker_refusal(plan.program), "") << error;
+  return error;
+}
+
+/// One operand takes the place of another one of its type.
+auto exchanged(const std::string& op, const std::string& role, const std::string& other,
+               const std::string& other_role) {
+  return [=](EditedPlan& plan) {
+    plan.operand("only", op, role).buffer = plan.operand("only", other, other_role).buffer;
+  };
+}
+
+TEST(Fp8Plans, AProductReadsTheScaleOfItsCast) {
+  EXPECT_THAT(refused(exchanged("layers.1.qkv", "input_scale", "layers.1.qkv", "weight_scale")),
+              HasSubstr("MF113"));
+  EXPECT_THAT(refused(exchanged("layers.1.down.dgrad", "d_output_scale", "layers.1.down.wgrad",
+                                "input_scale")),
+              HasSubstr("expected the scale of the E5M2 cast of 'd_output' of layers.1"));
+  // The block before has a weight of the same shape.
+  EXPECT_THAT(refused([](EditedPlan& plan) {
+                plan.operand("only", "layers.1.qkv.weight.cast", "amax").buffer =
+                    plan.operand("only", "layers.0.qkv.dgrad.weight.cast", "amax").buffer;
+              }),
+              HasSubstr("MF113"));
+}
+
+TEST(Fp8Plans, ACastIsOfTheTensorWhoseMagnitudeWasTaken) {
+  EXPECT_THAT(refused(exchanged("layers.1.down.input.amax", "input", "layers.1.swiglu", "gate_up")),
+              HasSubstr("MF"));
+  EXPECT_THAT(
+      refused(exchanged("layers.1.gate_up.input.cast", "amax", "layers.1.qkv.weight.cast", "amax")),
+      HasSubstr("expected the largest magnitude of 'normed2' of layers.1"));
+}
+
+TEST(Fp8Plans, CastsThatAreLeftOut) {
+  for (const char* cast : {"layers.1.qkv.input.amax", "layers.1.qkv.weight.amax",
+                           "layers.0.down.weight.cast", "layers.1.gate_up.dgrad.weight.cast",
+                           "layers.0.down.d_output.cast", "layers.1.down.input.cast"})
+    for (const std::int64_t microbatches : {1, 2})
+      EXPECT_THAT(
+          refused([&](EditedPlan& plan) { plan.drop(microbatches == 1 ? "only" : "last", cast); },
+                  microbatches),
+          HasSubstr("MF1"))
+          << cast;
+}
+
+TEST(Fp8Plans, GradientsAreE5m2AndOthersE4m3) {
+  const auto retype = [](const std::string& cast, DType dtype) {
+    return [=](EditedPlan& plan) {
+      for (const char* role : {"output", "output_t"})
+        for (Operand& operand : plan.kernel("only", cast).operands)
+          if (operand.role == role) {
+            for (Op& op : plan.program.plans[0].segments[0].ops)
+              if (auto* kernel = std::get_if<Kernel>(&op.body))
+                for (Operand& other : kernel->operands)
+                  if (other.buffer == operand.buffer && &other != &operand) other.dtype = dtype;
+            plan.program.buffers[operand.buffer.value].dtype = dtype;
+            operand.dtype = dtype;
+          }
+    };
+  };
+  EXPECT_THAT(refused(retype("layers.1.qkv.d_output.cast", DType::fp8_e4m3)), HasSubstr("MF113"));
+  EXPECT_THAT(refused(retype("layers.1.qkv.input.cast", DType::fp8_e5m2)), HasSubstr("MF"));
+}
+
+TEST(Fp8Plans, SumsAreAsConfigured) {
+  EXPECT_THAT(refused([](EditedPlan& plan) {
+                auto& attributes = plan.kernel("only", "layers.0.qkv").attributes;
+                std::erase_if(attributes, [](const Attribute& a) { return a.name == "fast"; });
+              }),
+              HasSubstr("attribute 'fast' is absent; expected 1"));
+  EXPECT_THAT(refused([](EditedPlan& plan) {
+                auto& attributes = plan.kernel("only", "layers.0.qkv.wgrad").attributes;
+                attributes.insert(attributes.begin() + 1, {"fast", 1});
+              }),
+              HasSubstr("attribute 'fast' is 1; expected 0"));
+}
+
+TEST(Fp8Plans, BlocksMultiplyAsConfigured) {
+  PlanConfig config = test::fp8_config(2, 3);
+  config.fp8_keep_bf16 = 1;
+  Program program = build_program(config, {}).value();
+  program.config.fp8_keep_bf16 = 0;
+  EXPECT_THAT(first_error(program), HasSubstr("multiplies in other numbers than FP8"));
+  EXPECT_NE(test::checker_refusal(program), "");
+}
+
+/// A transposed cast of a matrix of another shape is another matrix.
+TEST(Fp8Plans, WeightsAreCastAsTheMatricesThatTheyAre) {
+  EXPECT_THAT(refused([](EditedPlan& plan) {
+                Kernel& cast = plan.kernel("only", "layers.1.gate_up.dgrad.weight.cast");
+                for (Attribute& a : cast.attributes)
+                  a.value.num = a.name == "cols" ? a.value.num / 2 : a.value.num * 2;
+                for (Operand& operand : cast.operands)
+                  if (operand.role == "input")
+                    operand.shape = {operand.shape[0] * 2, operand.shape[1] / 2};
+                  else if (operand.role == "output_t")
+                    operand.shape = {operand.shape[0] / 2, operand.shape[1] * 2};
+              }),
+              HasSubstr("as a matrix of another shape"));
+}
+
+}  // namespace
+}  // namespace mfsdp

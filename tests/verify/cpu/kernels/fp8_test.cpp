@@ -1,0 +1,247 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/plan/plan.hpp"
+#include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
+
+namespace mfsdp {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+/// A kernel with memory of its own for each operand.
+class Fp8Call {
+ public:
+  Fp8Call(KernelKind kind, std::vector<Attribute> attributes)
+      : kernel_{.kind = kind, .operands = {}, .attributes = std::move(attributes)} {}
+
+  template <class T>
+  void add(const std::string& role, Access access, std::vector<std::int64_t> shape,
+           const std::vector<T>& values = {}) {
+    Tensor& made = tensors_.emplace_back(role, access, dtype_of<T>, std::move(shape));
+    made.strides.assign(made.shape.size(), 1);
+    for (std::size_t i = made.strides.size(); i-- > 1;)
+      made.strides[i - 1] = made.strides[i] * made.shape[i];
+    made.bytes.resize(static_cast<std::size_t>(product_of(made.shape)) * sizeof(T));
+    std::memcpy(made.bytes.data(), values.data(), values.size() * sizeof(T));
+  }
+  std::string run() {
+    const Program program;
+    std::vector<OperandView> views;
+    for (Tensor& tensor : tensors_)
+      views.push_back({.role = tensor.role,
+                       .access = tensor.access,
+                       .data = tensor.bytes.data(),
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape,
+                       .strides = tensor.strides});
+    const auto ran =
+        run_kernel({.kernel = &kernel_, .operands = views, .group = {}}, {.program = &program});
+    return ran ? "" : ran.error().message();
+  }
+  /// The operand's values.
+  template <class T>
+  std::vector<float> values(const std::string& role) {
+    const Tensor& tensor = *std::ranges::find(tensors_, role, &Tensor::role);
+    std::vector<float> values;
+    for (const T* at = reinterpret_cast<const T*>(tensor.bytes.data());
+         values.size() * sizeof(T) < tensor.bytes.size(); ++at)
+      values.push_back(widen(*at));
+    return values;
+  }
+  void retype(const std::string& role, DType dtype) {
+    std::ranges::find(tensors_, role, &Tensor::role)->dtype = dtype;
+  }
+
+ private:
+  struct Tensor {
+    std::string role;
+    Access access;
+    DType dtype;
+    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> strides{};
+    std::vector<std::byte> bytes{};
+  };
+  Kernel kernel_;
+  std::vector<Tensor> tensors_;
+};
+
+float amax_of(const std::vector<float>& values, bool adds, float before) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  Fp8Call call(KernelKind::amax, {{"beta", adds ? 1 : 0}, {"cols", count}, {"rows", 1}});
+  call.add<float>("input", Access::read, {1, count}, values);
+  call.add<float>("amax", adds ? Access::read_write : Access::write, {1}, {before});
+  EXPECT_EQ(call.run(), "");
+  return call.values<float>("amax").front();
+}
+
+TEST(Fp8, TheLargestMagnitudeKeepsNan) {
+  EXPECT_EQ(amax_of({1, -3, 2}, false, 9), 3);
+  EXPECT_EQ(amax_of({1, -3, 2}, true, 9), 9);
+  EXPECT_EQ(amax_of({1, -3, 2}, true, 2), 3);
+  EXPECT_TRUE(std::isnan(amax_of({1, kNan, 2}, false, 0)));
+  EXPECT_TRUE(std::isnan(amax_of({1, 2}, true, kNan)));
+}
+
+struct CastOfFour {
+  std::vector<float> row, transposed;
+  float scale = 0;
+  float next_amax = 0;
+};
+
+/// Casts [2, 2] values.
+template <class F>
+CastOfFour cast(const std::vector<float>& values, float amax) {
+  Fp8Call call(KernelKind::cast_scaled, {{"cols", 2}, {"rows", 2}});
+  call.add<float>("input", Access::read, {2, 2}, values);
+  call.add<float>("amax", Access::read, {1}, {amax});
+  call.add<F>("output", Access::write, {2, 2});
+  call.add<F>("output_t", Access::write, {2, 2});
+  call.add<float>("output_scale", Access::write, {1});
+  call.add<float>("next_amax", Access::read_write, {1}, {0.25F});
+  EXPECT_EQ(call.run(), "");
+  return {call.values<F>("output"), call.values<F>("output_t"),
+          call.values<float>("output_scale").front(), call.values<float>("next_amax").front()};
+}
+
+TEST(Fp8, CastsFillTheRangeOfTheType) {
+  const CastOfFour e4m3 =
+      cast<Fp8E4m3>({0.5F, -0.25F, 0.0F, 0.125F}, 0.5F);  // factor 448 / 0.5 = 896
+  EXPECT_EQ(e4m3.scale, 1 / 896.0F);
+  EXPECT_THAT(e4m3.row, ElementsAre(448, -224, 0, 112));
+  EXPECT_THAT(e4m3.transposed, ElementsAre(448, 0, -224, 112));
+  EXPECT_EQ(e4m3.next_amax, 0.5F);
+  const CastOfFour e5m2 = cast<Fp8E5m2>({0.5F, -0.25F, 0.0F, 0.3F}, 0.5F);
+  EXPECT_EQ(e5m2.scale, 1 / 114688.0F);
+  EXPECT_THAT(e5m2.row, ElementsAre(57344, -28672, 0, 32768));  // 34406 of steps of 8192
+  // What is larger than amax, as of delayed scales, is cut off.
+  EXPECT_THAT(cast<Fp8E4m3>({4, -4, 1, 0}, 1).row, ElementsAre(448, -448, 448, 0));
+}
+
+TEST(Fp8, CastsWithoutAUsableAmaxHaveScaleOne) {
+  for (const float amax : {0.0F, kNan, std::numeric_limits<float>::infinity()}) {
+    const CastOfFour plain = cast<Fp8E4m3>({1, 2, 3, 500}, amax);
+    EXPECT_EQ(plain.scale, 1);
+    EXPECT_THAT(plain.row, ElementsAre(1, 2, 3, 448));
+  }
+  // 448 / 1e-37 is no float.
+  const CastOfFour tiny = cast<Fp8E4m3>({1e-37F, 0, 0, 0}, 1e-37F);
+  EXPECT_EQ(tiny.scale, 1 / std::numeric_limits<float>::max());
+  EXPECT_EQ(tiny.row.front(), 36.0F);  // 1e-37 * 3.4e38 = 34.03, in steps of 4
+  EXPECT_TRUE(std::isnan(cast<Fp8E5m2>({kNan, 1, 1, 1}, 1).row.front()));
+}
+
+TEST(Fp8, Transposes) {
+  Fp8Call call(KernelKind::transpose, {{"cols", 3}, {"rows", 2}});
+  std::vector<Fp8E5m2> codes;
+  for (std::uint8_t i = 1; i <= 6; ++i) codes.push_back({i});
+  call.add<Fp8E5m2>("input", Access::read, {2, 3}, codes);
+  call.add<Fp8E5m2>("output", Access::write, {3, 2});
+  ASSERT_EQ(call.run(), "");
+  const float step = 0x1p-16F;
+  EXPECT_THAT(call.values<Fp8E5m2>("output"),
+              ElementsAre(step, 4 * step, 2 * step, 5 * step, 3 * step, 6 * step));
+  call.retype("output", DType::fp8_e4m3);
+  EXPECT_EQ(call.run(), "kernel transpose: operand output: expected the dtype of input");
+}
+
+template <class T>
+std::vector<T> random_codes(std::int64_t count, std::mt19937& random) {
+  std::vector<T> codes;
+  while (std::ssize(codes) < count)
+    if (const T code{static_cast<std::uint8_t>(random())}; std::isfinite(widen(code)))
+      codes.push_back(code);
+  return codes;
+}
+
+/// One of the three GEMMs: its operands a [rows, inner] and b [cols, inner], and c.
+struct Fp8Product {
+  GemmKind kind;
+  const char *a, *a_scale, *b, *b_scale, *c;
+  std::int64_t rows, cols, inner;
+};
+constexpr std::int64_t kM = 32;
+constexpr std::int64_t kN = 16;
+constexpr std::int64_t kK = 48;
+
+template <class A, class B, class C>
+Fp8Call product(const Fp8Product& p, std::int64_t m = kM) {
+  std::mt19937 random(7);
+  Fp8Call call(KernelKind::gemm_fp8,
+               {{"beta", 1}, {"k", kK}, {"kind", number_of(p.kind)}, {"m", m}, {"n", kN}});
+  call.add<A>(p.a, Access::read, {p.rows, p.inner}, random_codes<A>(p.rows * p.inner, random));
+  call.add<float>(p.a_scale, Access::read, {1}, {0.01F});
+  call.add<B>(p.b, Access::read, {p.cols, p.inner}, random_codes<B>(p.cols * p.inner, random));
+  call.add<float>(p.b_scale, Access::read, {1}, {0.002F});
+  std::vector<C> before(static_cast<std::size_t>(p.rows * p.cols), narrow<C>(1.5F));
+  call.add<C>(p.c, Access::read_write, {p.rows, p.cols}, before);
+  return call;
+}
+
+template <class A, class B, class C>
+void check_product(const Fp8Product& p, double step) {
+  Fp8Call call = product<A, B, C>(p);
+  ASSERT_EQ(call.run(), "") << p.c;
+  const auto a = call.values<A>(p.a);
+  const auto b = call.values<B>(p.b);
+  const auto c = call.values<C>(p.c);
+  for (std::int64_t row = 0; row < p.rows; ++row)
+    for (std::int64_t col = 0; col < p.cols; ++col) {
+      double sum = 0;
+      double size = 0;
+      for (std::int64_t i = 0; i < p.inner; ++i) {
+        const double term = static_cast<double>(a[static_cast<std::size_t>(row * p.inner + i)]) *
+                            b[static_cast<std::size_t>(col * p.inner + i)];
+        sum += term;
+        size += std::fabs(term);
+      }
+      const double factor = static_cast<double>(0.01F) * static_cast<double>(0.002F);
+      const double wanted = factor * sum + 1.5;
+      ASSERT_NEAR(c[static_cast<std::size_t>(row * p.cols + col)], wanted,
+                  factor * size * static_cast<double>(p.inner) * 0x1p-24 + std::fabs(wanted) * step)
+          << p.c << " " << row << " " << col;
+    }
+}
+
+constexpr Fp8Product kForwardProduct{
+    GemmKind::forward, "input", "input_scale", "weight", "weight_scale", "output", kM, kN, kK};
+
+TEST(Fp8, ProductsAreThoseOfTheValuesTimesScales) {
+  check_product<Fp8E4m3, Fp8E4m3, Bf16>(kForwardProduct, 0x1p-8);
+  check_product<Fp8E4m3, Fp8E4m3, Fp16>(kForwardProduct, 0x1p-10);
+  check_product<Fp8E5m2, Fp8E4m3, Bf16>({GemmKind::input_gradient, "d_output", "d_output_scale",
+                                         "weight_t", "weight_scale", "d_input", kM, kK, kN},
+                                        0x1p-8);
+  check_product<Fp8E5m2, Fp8E4m3, float>({GemmKind::weight_gradient, "d_output_t", "d_output_scale",
+                                          "input_t", "input_scale", "weight_grad", kN, kK, kM},
+                                         0x1p-22);
+}
+
+TEST(Fp8, RefusesProductsThatNoMatrixUnitHas) {
+  Fp8Call two_wide = product<Fp8E4m3, Fp8E4m3, Bf16>(kForwardProduct);
+  two_wide.retype("input", DType::fp8_e5m2);
+  two_wide.retype("weight", DType::fp8_e5m2);
+  EXPECT_EQ(two_wide.run(), "kernel gemm_fp8: operand weight: expected fp8_e4m3 beside fp8_e5m2");
+  two_wide.retype("weight", DType::uint8);
+  EXPECT_EQ(two_wide.run(),
+            "kernel gemm_fp8: operand weight: expected fp8_e4m3 or fp8_e5m2 [16, 48], got uint8 "
+            "[16, 48]");
+  Fp8Product odd = kForwardProduct;
+  odd.rows = 24;
+  EXPECT_EQ((product<Fp8E4m3, Fp8E4m3, Bf16>(odd, 24).run()),
+            "kernel gemm_fp8: operand output: expected m, n and k that are multiples of 16");
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,29 @@
+// The steps of FP8: a value has a largest magnitude, from which a cast of it gets its scale. A
+// GEMM of a linear layer is the model's; it reads casts of what the model multiplies, each with
+// the scale of that cast:
+//
+//   forward           E4M3 of x           and of W            as they are
+//   input gradient    E5M2 of dy          and E4M3 of W       W transposed
+//   weight gradient   E5M2 of dy          and E4M3 of x       both transposed
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "core/model/model.hpp"
+#include "core/plan/op.hpp"
+#include "verify/proof/values/model_steps.hpp"
+
+namespace mfsdp::fp8 {
+
+/// The value that a matrix is, of which casts are made; none for parameters without FP8 GEMMs.
+[[nodiscard]] std::optional<Value> weight_of(ParameterRole role);
+
+/// Operands of `amax` and `cast_scaled`: forms of the value that is in their input.
+[[nodiscard]] std::array<Flow, 5> cast_flows(const Kernel& kernel);
+
+/// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
+[[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,
+                                                    std::optional<ParameterRole> parameter);
+
+}  // namespace mfsdp::fp8
