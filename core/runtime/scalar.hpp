@@ -41,7 +41,7 @@ template <int fraction_bits, int step>
     const std::uint32_t magnitude = code & 0x7fU;
     const std::uint32_t exponent = magnitude >> fraction_bits;
     const std::uint32_t implied = exponent == 0 ? 0U : 1U << fraction_bits;
-    float value = static_cast<float>(implied | (magnitude & ((1U << fraction_bits) - 1U)));
+    auto value = static_cast<float>(implied | (magnitude & ((1U << fraction_bits) - 1U)));
     for (int shift = step + (exponent == 0 ? 0 : static_cast<int>(exponent) - 1); shift != 0;
          shift += shift < 0 ? 1 : -1)
       value = shift < 0 ? value / 2 : value * 2;
@@ -60,7 +60,7 @@ inline constexpr std::array<float, 256> kFp8E5m2Values = [] {
   std::array<float, 256> values = values_of_codes<2, -16>();
   values[0x7c] = std::numeric_limits<float>::infinity();
   values[0xfc] = -values[0x7c];
-  for (const std::size_t nan : {0x7d, 0x7e, 0x7f, 0xfd, 0xfe, 0xff})
+  for (const std::size_t nan : {0x7dU, 0x7eU, 0x7fU, 0xfdU, 0xfeU, 0xffU})
     values[nan] = std::numeric_limits<float>::quiet_NaN();
   return values;
 }();
