@@ -38,11 +38,11 @@ TEST(Axes, RanksOfDataParallelismAreNoOtherAxis) {
         test::rename_axis(program, from, to);
         std::ranges::sort(program.config.mesh.dense, {}, &MeshAxis::axis);
         const auto errors = errors_of(program);
+        ASSERT_FALSE(errors.empty());
+        if (to == Axis::cp) continue;  // its kernels have other sizes
         const auto found = std::ranges::find(errors, "MF113", &Finding::rule);
         ASSERT_NE(found, errors.end());
-        if (to == Axis::tp) {
-          EXPECT_THAT(found->message, HasSubstr("share a block's weights"));
-        }
+        EXPECT_THAT(found->message, HasSubstr("share a block's weights"));
       }
 }
 
