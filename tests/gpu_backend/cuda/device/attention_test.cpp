@@ -339,7 +339,7 @@ TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
                               {2, 4, 2, 384, 256}});
 }
 
-// So many tiles that whole attention processes the query heads of a group in one.
+// At 256 tiles and more, whole attention processes the query heads of a group in one.
 TEST(Attention, ByWarpgroupsInGroupsAgreesWithDoubles) {
   expect_right_by_warpgroups({{128, 4, 2, 128, 64}});
 }
