@@ -43,7 +43,7 @@ enum class Strategy { no_shard, optim, optim_grads, optim_grads_params };
 /// How a group's parameters are placed in its flat buffer: core/shard/flat_layout.hpp.
 enum class LayoutRule { packed, megatron_fsdp };
 
-/// What frozen matrices of linear layers are stored in, beside adapters.
+/// The dtype in which frozen matrices of linear layers are stored, beside adapters.
 enum class BaseDType {
   compute,  ///< the compute dtype
   nf4       ///< 4 bits (core/plan/nf4.hpp)

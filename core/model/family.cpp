@@ -188,7 +188,7 @@ constexpr std::array kFamilies{
              .has_multipliers = true},
     HfFamily{
         .model_type = "llama", .class_name = "LlamaForCausalLM", .kv_heads_default_to_heads = true},
-    // Its blocks are GLM's without groups of experts, where model_gaps.hpp does not say otherwise.
+    // Its blocks are GLM's without groups of experts, except for what model_gaps.hpp states.
     HfFamily{.model_type = "llama4_text",
              .class_name = "Llama4ForCausalLM",
              .family = Family::glm4_moe,

@@ -64,6 +64,11 @@ Result<Proof> prove_program(const Program& program, const ProofSettings& setting
                             bool all_classes) {
   if (settings.steps < 1 || settings.repetitions < 1)
     return fail("settings", "expected at least one step and one repetition");
+  if (program.config.base_dtype != BaseDType::compute)
+    return fail("config.base_dtype",
+                fmt::format("expected compute: no proof follows weights of {}, which mfsdp-sim "
+                            "predicts",
+                            to_string(program.config.base_dtype)));
   Proof proof;
   count_ops(program, proof);
   FindingList findings(settings.most_findings);

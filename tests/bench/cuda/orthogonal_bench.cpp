@@ -34,7 +34,7 @@ const std::array kBlocks{Block{{"q_proj, o_proj", 4096, 4096, 2},
                                {"down_proj", 2048, 8192, 1}}};
 constexpr int kRuns = 7;
 
-/// What one call takes.
+/// The times of one call.
 struct Times {
   double milliseconds = 0;
   double graphed = 0;  ///< as one CUDA graph

@@ -112,7 +112,7 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
   std::vector<Roles> roles(program.units.size(), 0);  // by position
   for (const Group& group : program.groups) {
     const auto unit = index.units.find(group.unit);
-    if (!unit || group.quantised) return false;  // values of `dequantise` are not followed
+    if (!unit) return false;
     Roles& of_unit = roles[static_cast<std::size_t>(program.units[*unit].position)];
     for (const PlacedParameter& parameter : group.parameters) {
       if ((of_unit & bit(parameter.role)) != 0) return false;
