@@ -23,8 +23,9 @@ class Steps {
       : state_(view, figures), statistics_(state_, tables), messages_(messages) {}
 
   /// Buffers that the host fills and reads have the size that the model needs: two int32 a token,
-  /// three where documents are masked (and one more for each further rank of cp), a block of 64 bytes, eight fp32 numbers, tables, four
-  /// numbers of the loss scale. Those that it found are taken from `missing`.
+  /// a block of 64 bytes, eight fp32 numbers, tables, four numbers of the loss scale. Masked
+  /// documents add an int32 for each token of whole sequences. Those that it found are taken from
+  /// `missing`.
   void check_ports(Names& missing) const {
     std::map<std::string, Int> bytes = state_.model.rope_tables;
     bytes.insert({{"tokens", times(4 * state_.model.token_rows, state_.model.tokens)},

@@ -87,7 +87,7 @@ PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
 
 RC_GTEST_PROP(ContextParallelProof, AcceptsRandomConfigurations, ()) {
   PlanConfig config = *test::any_config();
-  // Of other families no configuration is valid with cp.
+  // Configurations of other families are refused with cp.
   if (config.model.family != Family::llama || config.model.experts != 0 || config.has_lora())
     return;
   config = with_shared_sequences(config, *rc::gen::element<std::int64_t>(2, 3, 4));

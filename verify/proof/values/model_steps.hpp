@@ -337,7 +337,7 @@ struct ModelStep {
   return {.kind = kind, .variant = variant, .parameter = parameter, .flows = {flows...}};
 }
 
-/// What ranks divide, beside data: the experts of a block, the tokens of a sequence.
+/// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence.
 struct Divided {
   bool experts = false;
   bool sequences = false;
