@@ -97,7 +97,8 @@ TEST(Lifetimes, RefuseAReleaseOfADeadBuffer) {
   ops.erase(ops.begin());
   const auto pools = buffer_lifetimes(program, program.plans[0]);
   ASSERT_FALSE(pools.has_value());
-  EXPECT_EQ(pools.error().message(), "op 9 (weights): releases buffer 'weights', which is not live");
+  EXPECT_EQ(pools.error().message(),
+            "op 9 (weights): releases buffer 'weights', which is not live");
 }
 
 TEST(Lifetimes, RefuseAPoolThatTwoStreamsAcquireFrom) {

@@ -104,6 +104,9 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   apart.expert_parallel = 2;
   apart.mesh = with_expert_grid(apart.mesh, 2);
   kinds.merge(bind_all(build_program(apart, {}).value()));
+  PlanConfig shared = configuration("llama_nano");  // sequences, by ranks of cp
+  shared.mesh.resize(Axis::cp, 2);
+  kinds.merge(bind_all(build_program(shared, {}).value()));
   PlanConfig in_fp8 = configuration("llama_nano");
   in_fp8.fp8 = Fp8Recipe::current;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));

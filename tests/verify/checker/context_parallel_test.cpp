@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/plan/check.hpp"
+#include "core/plan/kernels/fp8.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/checked.hpp"
 #include "tests/support/configurations.hpp"
@@ -78,7 +79,8 @@ PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
   config.model.qk_norm = false;
   config.model.heads *= ranks;
   config.model.kv_heads *= ranks;
-  config.seq_len = 2 * ranks;
+  config.seq_len = (config.has_fp8() ? kernels::kFp8Grain : 2) * ranks;
+  config.model.max_seq_len = std::max(config.model.max_seq_len, config.seq_len);
   config.micro_batch = 1;
   config.gather = config.reduce = Transport::nccl;
   if (orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
