@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ class Fp8Call {
     for (std::size_t i = made.strides.size(); i-- > 1;)
       made.strides[i - 1] = made.strides[i] * made.shape[i];
     made.bytes.resize(static_cast<std::size_t>(product_of(made.shape)) * sizeof(T));
-    std::memcpy(made.bytes.data(), values.data(), values.size() * sizeof(T));
+    std::ranges::copy(std::as_bytes(std::span(values)), made.bytes.begin());
   }
   std::string run() {
     const Program program;
