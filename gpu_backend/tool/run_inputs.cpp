@@ -236,6 +236,8 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
   }
   inputs.logits = options.logits;
   if (inputs.logits) {
+    if (program.config.mesh.size(Axis::cp) > 1)
+      return fail("--logits", "expected no --cp: the first rank has only its part of a sequence");
     if (const auto kept = find_eval_logits(program); !kept)
       return fail("--logits", kept.error().message());
   }

@@ -285,7 +285,8 @@ void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& r
 void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
-    reasons.add(cannot_predict(engine, "--gpus", "parallelism other than data parallelism"));
+    reasons.add(cannot_predict(engine, config.mesh.size(Axis::cp) > 1 ? "--cp" : "--gpus",
+                               "parallelism other than data parallelism"));
   if (outer > 1 && !traits_of(engine).has_replicas)
     reasons.add(cannot_predict(engine, "--outer-dp", "replicas"));
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
