@@ -185,10 +185,13 @@ class Binder {
     }
   }
 
-  /// The weights that casts in a buffer are of. It only shows which GEMM a kernel may be:
-  /// values decide whether it is.
+  /// The weights that casts in a buffer, or copies of them, are of. It only shows which GEMM a
+  /// kernel may be: values decide whether it is.
   void find_cast_weights() {
     for (const Op& op : ops_of(plan_)) {
+      if (const auto* copy = std::get_if<Copy>(&op.body))
+        if (const auto of = cast_weights_.find(copy->input.buffer); of != cast_weights_.end())
+          cast_weights_.insert_or_assign(copy->output.buffer, ParameterRole(of->second));
       const auto* kernel = std::get_if<Kernel>(&op.body);
       if (kernel == nullptr || kernel->kind != KernelKind::cast_scaled) continue;
       op_ = &op;
