@@ -1,4 +1,5 @@
-// Names that TOML takes as keys without quotes: roles of classes of ranks, which budgets have as tables.
+// Names that TOML takes as keys without quotes: roles of classes of ranks, which budgets have as
+// tables.
 #pragma once
 
 #include <algorithm>

@@ -241,7 +241,7 @@ Result<HfModel> read_as(const Fields& fields, const HfFamily& family) {
   if (family.chunked_attention) {
     model.gaps.chunk = 8192;  // the default of transformers
     MFSDP_TRY(fields.integer("attention_chunk_size", ShapeLimits::dim, model.gaps.chunk));
-    fields.know({"use_qk_norm", "attn_temperature_tuning", "floor_scale", "attn_scale"});
+    fields.know({"attn_temperature_tuning", "floor_scale", "attn_scale"});
   }
   MFSDP_TRY(check_shape(model.shape, fields.where()));
   return model;

@@ -25,8 +25,7 @@ constexpr std::array<std::string_view, 3> kMultiplierFields{
 constexpr std::array<std::string_view, 3> kIndexerFields{"index_topk", "index_n_heads",
                                                          "index_head_dim"};
 
-constexpr std::array<std::string_view, 5> kChunkFields{
-    "attention_chunk_size", "use_qk_norm", "attn_temperature_tuning", "floor_scale", "attn_scale"};
+constexpr std::array<std::string_view, 2> kChunkFields{"attention_chunk_size", "use_qk_norm"};
 
 /// Fields that a family's own readers read.
 bool is_of_family(const HfFamily& family, std::string_view field) {

@@ -27,7 +27,6 @@
 //   full        x only; backward repeats the block's forward up to gate_up, or the raw mlp_out
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "core/recipe/builder.hpp"
 #include "core/recipe/expert_mlp.hpp"
@@ -201,7 +200,7 @@ class BlockRecipe {
     } else {
       b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
                       bias_of(ParameterRole::qkv_bias));
-      if (shares_sequences()) split("qkv", s_.qkv, key_cols());
+      if (shares_sequences()) split("qkv", s_.qkv, key_cols(), suffix_);
       if (traits_.rotates) rotate(by_heads("qkv"), at("qk"), at("qk_rstd"));
     }
     std::vector<RecipeOperand> operands = attention_inputs(at("qk"));
@@ -211,7 +210,7 @@ class BlockRecipe {
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
               with_positions(std::move(operands)));
-    if (shares_sequences()) join("attention", s_.attention, 0);
+    if (shares_sequences()) join("attention", s_.attention, 0, suffix_);
     if (traits_.sinks)
       b_.kernel(at("sinks"), KernelKind::sink_forward, sink_sizes(),
                 {on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
@@ -268,9 +267,12 @@ class BlockRecipe {
   [[nodiscard]] bool shares_sequences() const { return s_.head_groups > 1; }
   /// Columns of keys in a row of all heads.
   [[nodiscard]] std::int64_t key_cols() const { return model_.kv_heads * s_.head_dim; }
-  /// The tensor as attention has it: of whole sequences.
+  /// The tensor as attention has it: of whole sequences. Gradients have no suffix.
+  [[nodiscard]] std::string by_heads(const std::string& name, const std::string& suffix) const {
+    return (shares_sequences() ? name + ".heads" : name) + suffix;
+  }
   [[nodiscard]] std::string by_heads(const std::string& name) const {
-    return at(shares_sequences() ? name + ".heads" : name);
+    return by_heads(name, suffix_);
   }
 
   [[nodiscard]] std::vector<Attribute> group_sizes(std::int64_t cols, std::int64_t keys) const {
@@ -280,22 +282,25 @@ class BlockRecipe {
     return sizes;
   }
   /// From rows of this rank's tokens to rows of whole sequences.
-  void split(const std::string& name, std::int64_t cols, std::int64_t keys) {
-    b_.kernel(at(name + ".split"), KernelKind::split_heads, group_sizes(cols, keys),
-              {on("input", at(name)), on("output", at(name + ".parts"))});
-    exchange(name, ".parts", ".heads", cols);
+  void split(const std::string& name, std::int64_t cols, std::int64_t keys,
+             const std::string& suffix) {
+    b_.kernel(name + ".split" + suffix, KernelKind::split_heads, group_sizes(cols, keys),
+              {on("input", name + suffix), on("output", name + ".parts" + suffix)});
+    exchange(name, ".parts", ".heads", cols, suffix);
   }
   /// And back.
-  void join(const std::string& name, std::int64_t cols, std::int64_t keys) {
-    exchange(name, ".heads", ".parts", cols);
-    b_.kernel(at(name + ".join"), KernelKind::join_heads, group_sizes(cols, keys),
-              {on("input", at(name + ".parts")), on("output", at(name))});
+  void join(const std::string& name, std::int64_t cols, std::int64_t keys,
+            const std::string& suffix) {
+    exchange(name, ".heads", ".parts", cols, suffix);
+    b_.kernel(name + ".join" + suffix, KernelKind::join_heads, group_sizes(cols, keys),
+              {on("input", name + ".parts" + suffix), on("output", name + suffix)});
   }
-  void exchange(const std::string& name, const char* from, const char* to, std::int64_t cols) {
+  void exchange(const std::string& name, const char* from, const char* to, std::int64_t cols,
+                const std::string& suffix) {
     const Shape shape{s_.tokens, cols};
-    b_.exchange(at(name + ".exchange"), Axis::cp,
-                shaped(on("input", at(name + from)), Access::read, s_.compute, shape),
-                shaped(on("output", at(name + to)), Access::write, s_.compute, shape));
+    b_.exchange(name + ".exchange" + suffix, Axis::cp,
+                shaped(on("input", name + from + suffix), Access::read, s_.compute, shape),
+                shaped(on("output", name + to + suffix), Access::write, s_.compute, shape));
   }
 
   /// Query, key and value as views [batch, heads, seq, head_dim].
@@ -406,7 +411,8 @@ class BlockRecipe {
             : residual_gradient("d_output");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
-    if (shares_sequences()) split_gradient();  // the weight's gradient hides the exchange
+    // The weight's gradient hides the exchange.
+    if (shares_sequences()) split("d_attention", s_.attention, 0, "");
     b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                   on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
@@ -419,24 +425,9 @@ class BlockRecipe {
     if (latent_)
       return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
     if (traits_.rotates) rotate_backward();
-    if (shares_sequences()) join_gradient();
+    if (shares_sequences()) join("d_qkv", s_.qkv, key_cols(), "");
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
     projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1", norm);
-  }
-
-  // Gradients have no suffix.
-  void split_gradient() {
-    const std::string suffix = std::exchange(suffix_, "");
-    split("d_attention", s_.attention, 0);
-    suffix_ = suffix;
-  }
-  void join_gradient() {
-    const std::string suffix = std::exchange(suffix_, "");
-    join("d_qkv", s_.qkv, key_cols());
-    suffix_ = suffix;
-  }
-  [[nodiscard]] std::string gradient_by_heads(const std::string& name) const {
-    return shares_sequences() ? name + ".heads" : name;
   }
 
   void attention_backward() {
@@ -460,8 +451,8 @@ class BlockRecipe {
                                       .compute = s_.compute});
     std::vector<RecipeOperand> operands = attention_inputs(qk);
     for (RecipeOperand& operand : std::vector{
-             on("output", by_heads("attention")), on("d_output", gradient_by_heads("d_attention")),
-             on("log_sum_exp", at("log_sum_exp")), on("d_qkv", gradient_by_heads("d_qkv")),
+             on("output", by_heads("attention")), on("d_output", by_heads("d_attention", "")),
+             on("log_sum_exp", at("log_sum_exp")), on("d_qkv", by_heads("d_qkv", "")),
              on("d_query_sum"), on("row_sums"),
              shaped(on("workspace", "attention_workspace"), Access::scratch, DType::uint8,
                     {workspace})})
@@ -472,7 +463,7 @@ class BlockRecipe {
 
   void rotate_backward() {
     const Shape strides{s_.qkv_row, s_.head_dim, 1};
-    const RecipeOperand gradient = strided(on("d_query_key", gradient_by_heads("d_qkv")), strides);
+    const RecipeOperand gradient = strided(on("d_query_key", by_heads("d_qkv", "")), strides);
     if (!model_.qk_norm)
       return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
                        with_positions({gradient, rope_table()}));

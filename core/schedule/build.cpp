@@ -55,8 +55,8 @@ void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
 }
 
-/// The schedule supports the axes of data, context and expert parallelism. Plans over other axes can be
-/// written by hand and proved.
+/// The schedule supports the axes of data, context and expert parallelism. Plans over other axes can
+/// be written by hand and proved.
 Result<void> check_axes(const Mesh& mesh) {
   const auto is_known = [](const MeshAxis& on) {
     return on.axis == Axis::ep ||

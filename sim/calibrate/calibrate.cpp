@@ -187,14 +187,12 @@ void take_over_sources(CalibrationState& state) {
     if (std::ranges::find(state.gpu.sources, key, [](const auto& entry) { return entry.first; }) ==
         state.gpu.sources.end())
       set_source(state.gpu, key, "taken over from " + state.base.name);
-  if (!state.gpu.tables.gemm_fp8.empty())
-    set_source(state.gpu, "tables.gemm_fp8", "taken over from " + state.base.name);
-  if (!state.gpu.tables.attention_warpgroups.empty())
-    set_source(state.gpu, "tables.attention_warpgroups", "taken over from " + state.base.name);
-  if (!state.gpu.tables.attention_masked.empty())
-    set_source(state.gpu, "tables.attention_masked", "taken over from " + state.base.name);
-  if (!state.gpu.tables.grouped_warpgroups.empty())
-    set_source(state.gpu, "tables.grouped_warpgroups", "taken over from " + state.base.name);
+  const TableFiles& tables = state.gpu.tables;
+  for (const auto& [key, file] : {std::pair{"tables.gemm_fp8", &tables.gemm_fp8},
+                                  {"tables.attention_warpgroups", &tables.attention_warpgroups},
+                                  {"tables.attention_masked", &tables.attention_masked},
+                                  {"tables.grouped_warpgroups", &tables.grouped_warpgroups}})
+    if (!file->empty()) set_source(state.gpu, key, "taken over from " + state.base.name);
 }
 
 /// The path as the new file will refer to it: a catalogue name, or the table's location.

@@ -119,17 +119,17 @@ std::string gpu_toml(const Gpu& gpu) {
     toml.add("tables_w", gpu.power->tables);
   }
   toml.table("tables");
+  const auto add_if_any = [&](const char* key, const std::filesystem::path& file) {
+    if (!file.empty()) toml.add(key, file.string());
+  };
   toml.add("gemm", gpu.tables.gemm.string());
-  if (!gpu.tables.gemm_fp8.empty()) toml.add("gemm_fp8", gpu.tables.gemm_fp8.string());
+  add_if_any("gemm_fp8", gpu.tables.gemm_fp8);
   toml.add("attention", gpu.tables.attention.string());
-  if (!gpu.tables.attention_warpgroups.empty())
-    toml.add("attention_warpgroups", gpu.tables.attention_warpgroups.string());
-  if (!gpu.tables.attention_masked.empty())
-    toml.add("attention_masked", gpu.tables.attention_masked.string());
-  if (!gpu.tables.grouped_warpgroups.empty())
-    toml.add("grouped_warpgroups", gpu.tables.grouped_warpgroups.string());
+  add_if_any("attention_warpgroups", gpu.tables.attention_warpgroups);
+  add_if_any("attention_masked", gpu.tables.attention_masked);
+  add_if_any("grouped_warpgroups", gpu.tables.grouped_warpgroups);
   toml.add("collective", gpu.tables.collective.string());
-  if (!gpu.tables.network.empty()) toml.add("network", gpu.tables.network.string());
+  add_if_any("network", gpu.tables.network);
   toml.add("sms", gpu.table_sms);
   if (gpu.default_tables) toml.add("default", to_string(*gpu.default_tables));
   if (gpu.published) add_published(toml, *gpu.published);

@@ -16,8 +16,7 @@ struct Share {
 // and 2026-11-22-kernels.md). Values are at most 1, because an excess is noise of the copy. The
 // exception is cross_entropy: plans count three passes, and the second one reads rows in shared
 // memory (0.847 of two passes). qk_row_norm_rope was measured on the H200 only
-// (2026-11-28-row-norms.md), FP8 casts
-// likewise (2026-11-30-fp8.md).
+// (2026-11-28-row-norms.md), FP8 casts likewise (2026-11-30-fp8.md).
 constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::amax, 0.97},
                                Share{KernelKind::bias_grad, 0.77},

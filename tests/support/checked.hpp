@@ -1,11 +1,16 @@
-// The verdict of the checker on a plan whose certificate has all claims, proved or not.
+// The verdicts of the proof, and of the checker on a plan whose certificate has all claims, proved or
+// not.
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "core/plan/check.hpp"
 #include "core/plan/plan_json.hpp"
 #include "verify/checker/check_certificate.hpp"
+#include "verify/findings/finding.hpp"
 #include "verify/proof/certificate.hpp"
+#include "verify/proof/prove.hpp"
 
 namespace mfsdp::test {
 
@@ -21,6 +26,16 @@ inline Result<CheckedPlan> checked(const Program& program) {
 inline std::string checker_refusal(const auto& plan) {
   const auto accepted = checked(plan);
   return accepted ? std::string() : accepted.error().message();
+}
+
+/// What is wrong with a plan: its structure, or the errors of the proof by rule and message.
+inline std::vector<std::string> proof_errors(const Program& program) {
+  if (const auto valid = check_structure(program); !valid) return {valid.error().message()};
+  std::vector<std::string> errors;
+  const Proof proof = prove(program).value();
+  for (const Finding& finding : proof.findings)
+    if (is_error(finding.rule)) errors.push_back(finding.rule + ": " + finding.message);
+  return errors;
 }
 
 }  // namespace mfsdp::test

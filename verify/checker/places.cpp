@@ -32,9 +32,9 @@ void check_optimizer(const PlanView& view, const Group& group, const std::string
   }
 }
 
-/// A group is cut inside first, along cp as along dp_shard, and outside too where the outer strategy cuts anything; weights,
-/// gradients and states along those of these axes whose strategy cuts them. Its shards are whole
-/// chunks.
+/// A group is cut inside first, along cp as along dp_shard, and outside too where the outer strategy
+/// cuts anything; weights, gradients and states along those of these axes whose strategy cuts them.
+/// Its shards are whole chunks.
 void check_cuts(const PlanView& view, const Group& group, const Json& json) {
   static const std::map<std::string, Int> cuts_of{
       {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};

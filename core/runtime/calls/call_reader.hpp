@@ -205,36 +205,35 @@ template <KernelKind kind, class Types = AllTypes, class Run>
   return with_struct<CallOf<kind>, Types>(spec_of(kind), call, run);
 }
 
-/// The same for a GEMM of any of the three kinds; `run` takes a kernels::Gemm.
-template <class Types = AllTypes, class Run>
-[[nodiscard]] Result<void> with_gemm(const KernelCall& call, const Run& run) {
-  const auto as_gemm = [&]<class T, class C>(const kernels::Gemm<T, C>& k) { return run(k); };
+/// The same for a GEMM of any of the three kinds, each with its struct.
+template <class Forward, class InputGradient, class WeightGradient, class Types, class Run>
+[[nodiscard]] Result<void> with_gemm_kind(const KernelCall& call, const Run& run) {
   const KernelSpec* spec = spec_of(*call.kernel);
   if (spec == nullptr || call.kernel->find_attribute("kind") == nullptr) return wrong_gemm(call);
   switch (*spec->variant) {
-    case GemmKind::forward:
-      return with_struct<CallOfOneType<kernels::GemmForward>, Types>(*spec, call, as_gemm);
-    case GemmKind::input_gradient:
-      return with_struct<CallOfOneType<kernels::GemmInputGradient>, Types>(*spec, call, as_gemm);
+    case GemmKind::forward: return with_struct<Forward, Types>(*spec, call, run);
+    case GemmKind::input_gradient: return with_struct<InputGradient, Types>(*spec, call, run);
     case GemmKind::weight_gradient: break;
   }
-  return with_struct<CallOfTwoTypes<kernels::GemmWeightGradient>, Types>(*spec, call, as_gemm);
+  return with_struct<WeightGradient, Types>(*spec, call, run);
 }
 
-/// The same for a GEMM of FP8 operands; `run` takes a kernels::Fp8Gemm.
+/// `run` takes a kernels::Gemm.
+template <class Types = AllTypes, class Run>
+[[nodiscard]] Result<void> with_gemm(const KernelCall& call, const Run& run) {
+  return with_gemm_kind<CallOfOneType<kernels::GemmForward>,
+                        CallOfOneType<kernels::GemmInputGradient>,
+                        CallOfTwoTypes<kernels::GemmWeightGradient>, Types>(
+      call, [&]<class T, class C>(const kernels::Gemm<T, C>& k) { return run(k); });
+}
+
+/// For FP8 operands; `run` takes a kernels::Fp8Gemm.
 template <class Types = AllTypes, class Run>
 [[nodiscard]] Result<void> with_fp8_gemm(const KernelCall& call, const Run& run) {
-  const auto as_gemm = [&]<class C>(const kernels::Fp8Gemm<C>& k) { return run(k); };
-  const KernelSpec* spec = spec_of(*call.kernel);
-  if (spec == nullptr || call.kernel->find_attribute("kind") == nullptr) return wrong_gemm(call);
-  switch (*spec->variant) {
-    case GemmKind::forward:
-      return with_struct<CallOfOneType<kernels::Fp8GemmForward>, Types>(*spec, call, as_gemm);
-    case GemmKind::input_gradient:
-      return with_struct<CallOfOneType<kernels::Fp8GemmInputGradient>, Types>(*spec, call, as_gemm);
-    case GemmKind::weight_gradient: break;
-  }
-  return with_struct<CallOfOneType<kernels::Fp8GemmWeightGradient>, Types>(*spec, call, as_gemm);
+  return with_gemm_kind<CallOfOneType<kernels::Fp8GemmForward>,
+                        CallOfOneType<kernels::Fp8GemmInputGradient>,
+                        CallOfOneType<kernels::Fp8GemmWeightGradient>, Types>(
+      call, [&]<class C>(const kernels::Fp8Gemm<C>& k) { return run(k); });
 }
 
 }  // namespace mfsdp

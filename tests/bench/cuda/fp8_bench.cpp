@@ -467,18 +467,10 @@ void bench_table(double seconds) {
 }
 
 int bench(std::string_view what, double seconds) {
-  cudaDeviceProp device{};
-  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
-    std::puts("no CUDA device: skipped");
-    return 77;
-  }
-  int driver = 0;
-  int runtime = 0;
-  require(cudaDriverGetVersion(&driver));
-  require(cudaRuntimeGetVersion(&runtime));
+  const std::string device = device_line();
+  if (device.empty()) return kSkipped;
   required(GemmPlanner::create({}));
-  fmt::print("# {}, CUDA driver {}, runtime {}, cuBLASLt {}\n", device.name, driver, runtime,
-             cublas_lt().version());
+  fmt::print("# {}, cuBLASLt {}\n", device, cublas_lt().version());
   if (what.empty() || what == "kernels") bench_kernels();
   if (what.empty() || what == "layers") bench_layers(seconds);
   if (what.empty() || what == "table") bench_table(seconds);
@@ -488,8 +480,6 @@ int bench(std::string_view what, double seconds) {
 }  // namespace
 }  // namespace mfsdp::cuda
 
-#ifndef MFSDP_FP8_PROBE
 int main(int argc, char** argv) {
   return mfsdp::cuda::bench(argc > 1 ? argv[1] : "", argc > 2 ? std::atof(argv[2]) : 0.5);
 }
-#endif

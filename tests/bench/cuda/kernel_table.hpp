@@ -21,6 +21,22 @@ namespace mfsdp::cuda {
 
 inline constexpr std::int64_t kArenaBytes = std::int64_t{16} << 30;
 inline constexpr int kRuns = 7;
+inline constexpr int kSkipped = 77;  ///< the exit code without a GPU
+
+/// The GPU and versions of its software; empty without a GPU, which is then stated.
+inline std::string device_line() {
+  cudaDeviceProp device{};
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
+    std::puts("no CUDA device: skipped");
+    return {};
+  }
+  int driver = 0;
+  int runtime = 0;
+  require(cudaDriverGetVersion(&driver));
+  require(cudaRuntimeGetVersion(&runtime));
+  return std::string(device.name) + ", CUDA driver " + std::to_string(driver) + ", runtime " +
+         std::to_string(runtime);
+}
 
 inline void require_runs(const Result<void>& launch) {
   if (launch) return;

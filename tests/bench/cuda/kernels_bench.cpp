@@ -486,16 +486,9 @@ void tokens(Table& table, const DeviceArray<GridScratch>& workspace) {
 }
 
 int run(const std::string& only) {
-  cudaDeviceProp device{};
-  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
-    std::puts("no CUDA device: skipped");
-    return 77;
-  }
-  int driver = 0;
-  int runtime = 0;
-  require(cudaDriverGetVersion(&driver));
-  require(cudaRuntimeGetVersion(&runtime));
-  std::printf("%s, CUDA driver %d, runtime %d\n", device.name, driver, runtime);
+  const std::string device = device_line();
+  if (device.empty()) return kSkipped;
+  std::puts(device.c_str());
   const DeviceArray<GridScratch> workspace(1);
   Table table(only);
   norms(table);

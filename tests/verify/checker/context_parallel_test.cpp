@@ -34,18 +34,9 @@ PlanConfig shared_sequences(std::int64_t outer = 1, std::int64_t shard = 2, std:
 
 Program program_of(const PlanConfig& config) { return build_program(config, {}).value(); }
 
-std::vector<std::string> errors_of_shared(const Program& program) {
-  if (const auto valid = check_structure(program); !valid) return {valid.error().message()};
-  std::vector<std::string> errors;
-  const Proof proof = prove(program).value();
-  for (const Finding& finding : proof.findings)
-    if (is_error(finding.rule)) errors.push_back(finding.rule + ": " + finding.message);
-  return errors;
-}
-
 void expect_accepted(const PlanConfig& config) {
   const Program program = program_of(config);
-  EXPECT_THAT(errors_of_shared(program), testing::IsEmpty());
+  EXPECT_THAT(test::proof_errors(program), testing::IsEmpty());
   EXPECT_EQ(test::checker_refusal(program), "");
 }
 
@@ -95,7 +86,7 @@ RC_GTEST_PROP(ContextParallelProof, AcceptsRandomConfigurations, ()) {
   config = with_shared_sequences(config, *rc::gen::element<std::int64_t>(2, 3, 4));
   RC_ASSERT(validate(config));
   const Program program = program_of(config);
-  RC_ASSERT(errors_of_shared(program).empty());
+  RC_ASSERT(test::proof_errors(program).empty());
   RC_ASSERT(test::checker_refusal(program).empty());
 }
 
@@ -106,7 +97,7 @@ std::string first_error(const std::function<void(Program&)>& edit) {
   Program program = program_of(shared_sequences());
   edit(program);
   EXPECT_NE(test::checker_refusal(program), "");
-  const auto errors = errors_of_shared(program);
+  const auto errors = test::proof_errors(program);
   return errors.empty() ? std::string() : errors.front();
 }
 
@@ -153,7 +144,7 @@ TEST(ContextParallelProof, AttentionOfPartsOfSequencesIsFound) {
     Program program = program_of(config);
     test::rename_axis(program, axis, Axis::cp);
     std::ranges::sort(program.config.mesh.dense, {}, &MeshAxis::axis);
-    EXPECT_FALSE(errors_of_shared(program).empty());
+    EXPECT_FALSE(test::proof_errors(program).empty());
     EXPECT_NE(test::checker_refusal(program), "");
   }
 }

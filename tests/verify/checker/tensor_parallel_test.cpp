@@ -20,21 +20,12 @@ using testing::HasSubstr;
 
 Program right_tp() { return test::shipped_plan("tensor_parallel/llama_tp2.json"); }
 
-/// The errors of an edited plan, by rule and message. Bounds of memory are left out.
-std::vector<std::string> tp_errors(const Program& program) {
-  if (const auto valid = check_structure(program); !valid) return {valid.error().message()};
-  std::vector<std::string> errors;
-  const Proof proof = prove(program).value();
-  for (const Finding& finding : proof.findings)
-    if (is_error(finding.rule)) errors.push_back(finding.rule + ": " + finding.message);
-  return errors;
-}
 /// The first error of the proof. The checker must refuse the plan too.
 std::string first_tp_error(const std::function<void(Program&)>& edit) {
   Program program = right_tp();
   edit(program);
   EXPECT_NE(test::checker_refusal(program), "");
-  const auto errors = tp_errors(program);
+  const auto errors = test::proof_errors(program);
   return errors.empty() ? std::string() : errors.front();
 }
 
@@ -61,7 +52,7 @@ Attribute& tp_vocab_begin(Program& program, const std::string& op) {
 }
 
 TEST(TensorParallel, IsClean) {
-  EXPECT_THAT(tp_errors(right_tp()), testing::IsEmpty());
+  EXPECT_THAT(test::proof_errors(right_tp()), testing::IsEmpty());
   EXPECT_EQ(test::checker_refusal(right_tp()), "");
   EXPECT_EQ(names_of_sums().size(), 1 + 2 * 4);  // the embedding; two each way in each block
 }

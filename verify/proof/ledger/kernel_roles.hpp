@@ -43,6 +43,11 @@ namespace mfsdp {
   return checked_mul(block, peers);
 }
 
+/// Takes the largest magnitude of a tensor, or casts it: `input` is a value or a weight.
+[[nodiscard]] constexpr bool casts_to_fp8(KernelKind kind) {
+  return kind == KernelKind::amax || kind == KernelKind::cast_scaled;
+}
+
 [[nodiscard]] inline bool is_update(const Kernel& kernel) {
   return kernel.kind == KernelKind::update;
 }

@@ -41,8 +41,7 @@ using enum KernelKind;
   if (operand.role == "weight" || operand.role == "weight_grad") return std::nullopt;
   if (kernel.kind == newton_schulz) return std::nullopt;  // directions.cpp knows theirs
   // A value, or a weight: model_binding.cpp knows the place of both.
-  const bool casts = kernel.kind == amax || kernel.kind == cast_scaled;
-  if (casts && operand.role == "input") return std::nullopt;
+  if (casts_to_fp8(kernel.kind) && operand.role == "input") return std::nullopt;
   const bool attends = kernel.kind == attention_forward || kernel.kind == attention_backward;
   if (!attends || operand.role == "query") return 0;
   const std::int64_t head_dim = kernel.attribute("head_dim");

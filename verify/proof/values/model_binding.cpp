@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
 
 #include "core/plan/instances.hpp"
@@ -11,6 +10,7 @@
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/fp8_steps.hpp"
+#include "verify/proof/values/kernel_parameters.hpp"
 #include "verify/proof/values/lora_steps.hpp"
 #include "verify/proof/values/rank_config.hpp"
 
@@ -89,17 +89,6 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
 
 /// Rows over which a norm's weight gradient is summed last, each of some tokens.
 constexpr std::int64_t kMostPartialRows = 256;
-
-/// The weights or gradients that a kernel touches.
-struct Parameters {
-  std::array<ParameterRole, 2> roles{};
-  std::size_t count = 0;  ///< more than two are too many for any step
-  std::uint32_t unit = 0;
-  const Group* group = nullptr;                ///< of the first
-  const PlacedParameter* parameter = nullptr;  ///< the first
-  bool homeless = false;                       ///< in a buffer that does not hold such
-  bool astray = false;  ///< no whole parameter of the op's unit, which others report
-};
 
 class Binder {
  public:
@@ -191,11 +180,11 @@ class Binder {
     for (const Op& op : ops_of(plan_)) {
       if (const auto* copy = std::get_if<Copy>(&op.body))
         if (const auto of = cast_weights_.find(copy->input.buffer); of != cast_weights_.end())
-          cast_weights_.insert_or_assign(copy->output.buffer, ParameterRole(of->second));
+          cast_weights_[copy->output.buffer] = of->second;
       const auto* kernel = std::get_if<Kernel>(&op.body);
       if (kernel == nullptr || kernel->kind != KernelKind::cast_scaled) continue;
       op_ = &op;
-      const Parameters cast = parameters_of(*kernel);
+      const KernelParameters cast = parameters_of(*kernel);
       if (cast.count != 1 || cast.homeless || cast.astray) continue;
       for (const Operand& operand : kernel->operands)
         if (operand.access == Access::write) cast_weights_[operand.buffer] = cast.roles[0];
@@ -205,7 +194,7 @@ class Binder {
   /// The largest magnitude of a value, or a cast of it.
   void bind_cast(const Kernel& kernel) {
     if (!program_.config.has_fp8()) return fail_step("is for FP8, which is not configured");
-    const Parameters parameters = parameters_of(kernel);
+    const KernelParameters parameters = parameters_of(kernel);
     if (parameters.homeless) return fail_step("reads a weight in a buffer that holds none");
     if (parameters.astray) return excuse();
     BoundStep bound{.first_flow = static_cast<std::uint32_t>(out_.flows.size()), .casts = true};
@@ -253,9 +242,8 @@ class Binder {
   }
 
   void bind_step(const Kernel& kernel) {
-    if (kernel.kind == KernelKind::amax || kernel.kind == KernelKind::cast_scaled)
-      return bind_cast(kernel);
-    const Parameters parameters = parameters_of(kernel);
+    if (casts_to_fp8(kernel.kind)) return bind_cast(kernel);
+    const KernelParameters parameters = parameters_of(kernel);
     if (parameters.homeless)
       return fail_step("has weights or a gradient in a buffer that holds none");
     if (parameters.astray) return excuse();
@@ -288,7 +276,7 @@ class Binder {
     std::int64_t tokens = program_.config.tokens_per_microbatch();
     if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
     if (divided().sequences && context_parallel::is_of_sequences(kernel.kind))
-      tokens = checked_mul(program_.config.micro_batch, program_.config.seq_len);
+      tokens = program_.config.sequence_tokens();
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
@@ -341,7 +329,7 @@ class Binder {
   /// which its rows are cut: innermost last. The step on an axis is the rows of all ranks that are
   /// further in.
   [[nodiscard]] static std::optional<std::string> wrong_begin(const Kernel& kernel,
-                                                              const Parameters& parameters) {
+                                                              const KernelParameters& parameters) {
     const bool embeds = kernel.kind == KernelKind::embedding_forward ||
                         kernel.kind == KernelKind::embedding_backward;
     if (!embeds || parameters.group == nullptr) return std::nullopt;
@@ -450,7 +438,7 @@ class Binder {
   }
 
   /// Every weight of the step, and no other.
-  [[nodiscard]] bool is_complete(const ModelStep& step, const Parameters& parameters) const {
+  [[nodiscard]] bool is_complete(const ModelStep& step, const KernelParameters& parameters) const {
     const auto second = second_parameter(step, program_.config.model);
     const bool corrects =
         step.kind == KernelKind::router_forward && program_.config.model.sigmoid_routing;
@@ -458,48 +446,8 @@ class Binder {
     return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
   }
 
-  /// Casts of weights lie among activations, which hold none.
-  [[nodiscard]] bool may_hold_weights(const Operand& operand) const {
-    const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
-    return buffer.holds && buffer.holds->kind == ContentKind::parameter;
-  }
-
-  Parameters parameters_of(const Kernel& kernel) const {
-    Parameters found;
-    for (const Operand& operand : kernel.operands) {
-      const bool casts = kernel.kind == KernelKind::amax || kernel.kind == KernelKind::cast_scaled;
-      if (casts ? operand.role != "input" || !may_hold_weights(operand)
-                : !operand.role.starts_with('w'))
-        continue;
-      if (!casts && operand.role != "weight" && operand.role != "weight_grad") continue;
-      // The weights of FP8 GEMMs are casts, which lie among activations.
-      if (kernel.kind == KernelKind::gemm_fp8 && operand.role == "weight") continue;
-      const bool is_made = operand.role == "weight_grad";
-      const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
-      // Sums of chunks lie in a workspace.
-      if (is_made && !buffer.holds && buffer.category == Category::workspace) continue;
-      const auto wanted = is_made ? ContentKind::gradient : ContentKind::parameter;
-      found.homeless = found.homeless || !buffer.holds || buffer.holds->kind != wanted;
-      found.astray = found.astray || layouts_.holds(operand) == Holds::other;
-      if (found.homeless || found.astray) continue;
-      const auto located = layouts_.locate(operand);
-      const GroupLayout& group = layouts_.groups[located->group];
-      const auto atoms = layouts_.atoms_of(located->group, located->region);
-      if (!located->exact || !atoms || atoms->last != atoms->first + 1 ||
-          group.atoms[atoms->first].parameter == nullptr ||
-          (op_->unit && *op_->unit != group.group->unit)) {
-        found.astray = true;
-        continue;
-      }
-      if (found.count == 0) found.group = group.group;
-      if (found.count == 0) found.parameter = group.atoms[atoms->first].parameter;
-      if (found.count < found.roles.size())
-        found.roles[found.count] = group.atoms[atoms->first].parameter->role;
-      ++found.count;
-      found.unit =
-          static_cast<std::uint32_t>(program_.units[index_.units[group.group->unit]].position);
-    }
-    return found;
+  [[nodiscard]] KernelParameters parameters_of(const Kernel& kernel) const {
+    return mfsdp::parameters_of(*op_, kernel, program_, index_, layouts_);
   }
 
   /// 0 the embedding, then blocks; the head comes after them, also where it is the embedding's

@@ -299,9 +299,11 @@ enum class Part : std::uint8_t {
   value,        ///< columns after query and key
   second_half,  ///< as long as the operand itself
   keys_half,    ///< after rows as wide as all query heads, where its own are as wide as key heads
-  unrotated,  ///< made: d_rotated, but d_qkv (with cp that of whole sequences) in the value's columns, which are not rotated
-  adapter,    ///< at its layer's first column
-  adapted     ///< made: what adapters add to in their columns, and the whole sum in all others
+  /// Made: d_rotated, but d_qkv (with cp that of whole sequences) in the value's columns, which are
+  /// not rotated.
+  unrotated,
+  adapter,  ///< at its layer's first column
+  adapted   ///< made: what adapters add to in their columns, and the whole sum in all others
 };
 
 struct Flow {

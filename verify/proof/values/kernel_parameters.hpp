@@ -1,0 +1,28 @@
+// The weights or gradients that a kernel touches.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/plan/plan.hpp"
+#include "verify/proof/ledger/layouts.hpp"
+
+namespace mfsdp {
+
+struct KernelParameters {
+  std::array<ParameterRole, 2> roles{};
+  std::size_t count = 0;  ///< more than two are too many for any step
+  std::uint32_t unit = 0;
+  const Group* group = nullptr;                ///< of the first
+  const PlacedParameter* parameter = nullptr;  ///< the first
+  bool homeless = false;                       ///< in a buffer that does not hold such
+  bool astray = false;  ///< no whole parameter of the op's unit, which others report
+};
+
+/// Those of an op's kernel.
+[[nodiscard]] KernelParameters parameters_of(const Op& op, const Kernel& kernel,
+                                             const Program& program, const ProgramIndex& index,
+                                             const Layouts& layouts);
+
+}  // namespace mfsdp
