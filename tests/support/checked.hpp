@@ -28,7 +28,7 @@ inline std::string checker_refusal(const auto& plan) {
   return accepted ? std::string() : accepted.error().message();
 }
 
-/// What is wrong with a plan: its structure, or the errors of the proof by rule and message.
+/// Faults of a plan: of its structure, or else the errors of the proof by rule and message.
 inline std::vector<std::string> proof_errors(const Program& program) {
   if (const auto valid = check_structure(program); !valid) return {valid.error().message()};
   std::vector<std::string> errors;
