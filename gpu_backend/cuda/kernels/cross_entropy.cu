@@ -124,15 +124,25 @@ __device__ void fetch_ahead(const void* from, std::int64_t bytes) {
 /// Shared memory of the kernel. Its type must not depend on T.
 extern __shared__ uint4 kept_bytes[];
 
-/// Block b processes the rows b, b + gridDim.x, ...
-template <class T, int N, bool kCapped>
+/// Block b processes the rows b, b + gridDim.x, ... `kRagged`: the vocabulary ends inside a pack,
+/// whose other elements are between rows: read, and never written.
+template <class T, int N, bool kCapped, bool kRagged>
 __global__ void __launch_bounds__(kThreads)
     loss_of_rows(const CrossEntropy<T> k, int kept, GridScratch* scratch) {
   constexpr bool kGradient = !std::is_const_v<T>;
   using Row = Pack<Stored<T>, N>;
   __shared__ Softmax shared[kWarps];
   auto* const kept_packs = reinterpret_cast<Row*>(kept_bytes);
-  const int packs = static_cast<int>(k.vocab / N);
+  const int packs = static_cast<int>(ceil_div(k.vocab, std::int64_t{N}));
+  const int in_last = kRagged ? static_cast<int>(k.vocab % N) : N;
+  const auto is_cut = [&](int at) { return kRagged && at == packs - 1; };
+  const auto store_part = [&](T* own, const float(&values)[N]) {
+    if constexpr (kRagged && !std::is_const_v<T>) {
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        if (i < in_last) own[i] = narrowed<T>(values[i]);
+    }
+  };
   const auto rows = static_cast<std::int64_t>(k.labels.size());
   const float scale = scale_of(k);
   const Softcap softcap{.cap = static_cast<float>(k.cap),
@@ -144,8 +154,12 @@ __global__ void __launch_bounds__(kThreads)
     if (label == k.ignored) {
       if constexpr (kGradient) {
         const float zeros[N] = {};
-        for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads)
-          store_narrowed<N>(logits + std::int64_t{at} * N, zeros);
+        for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
+          if (is_cut(at))
+            store_part(logits + std::int64_t{at} * N, zeros);
+          else
+            store_narrowed<N>(logits + std::int64_t{at} * N, zeros);
+        }
       }
       continue;
     }
@@ -163,6 +177,10 @@ __global__ void __launch_bounds__(kThreads)
       float values[N];
       widen_all(pack, values);
       cap_all<T, kCapped>(values, softcap);
+      if (is_cut(at))
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          if (i >= in_last) values[i] = -INFINITY;
       float largest = values[0];
 #pragma unroll
       for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
@@ -208,7 +226,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
           for (int i = 0; i < N; ++i) values[i] *= scale;
         }
-        store_streaming<N>(own, narrow_all<T, N>(values));
+        if (is_cut(at))
+          store_part(own, values);
+        else
+          store_streaming<N>(own, narrow_all<T, N>(values));
       }
     }
   }
@@ -228,29 +249,31 @@ Result<int> most_kept_bytes() {
   return std::clamp(most - kOwnBytes, 0, kKeptBytes);
 }
 
-template <class T, int N, bool kCapped>
+template <class T, int N, bool kCapped, bool kRagged>
 Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
   MFSDP_LET(scratch, grid_scratch(k.workspace, "cross_entropy", stream));
   const std::int64_t pack_bytes = N * sizeof(T);
   MFSDP_LET(most, most_kept_bytes());
   constexpr bool is_loss_alone = std::is_const_v<T>;
-  const auto kept = is_loss_alone ? 0 : static_cast<int>(std::min(k.vocab / N, most / pack_bytes));
+  const std::int64_t packs = ceil_div(k.vocab, std::int64_t{N});
+  const auto kept = is_loss_alone ? 0 : static_cast<int>(std::min(packs, most / pack_bytes));
   const auto shared = static_cast<int>(kept * pack_bytes);
-  MFSDP_TRY(check(cudaFuncSetAttribute(loss_of_rows<T, N, kCapped>,
+  MFSDP_TRY(check(cudaFuncSetAttribute(loss_of_rows<T, N, kCapped, kRagged>,
                                        cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
                   "cudaFuncSetAttribute", "cross_entropy"));
   const auto rows = static_cast<std::int64_t>(k.labels.size());
   const std::int64_t blocks = is_loss_alone ? 2 * kBlocks : kBlocks;  // they need no row in shared
                                                                       // memory
   const dim3 grid = grid_of(std::clamp<std::int64_t>(rows, 1, blocks));
-  loss_of_rows<T, N, kCapped>
+  loss_of_rows<T, N, kCapped, kRagged>
       <<<grid, kThreads, static_cast<std::size_t>(shared), stream>>>(k, kept, scratch);
   return launched("cross_entropy");
 }
 
-template <class T, int N>
+template <class T, int N, bool kRagged>
 Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
-  return k.cap > 0 ? launch<T, N, true>(k, stream) : launch<T, N, false>(k, stream);
+  return k.cap > 0 ? launch<T, N, true, kRagged>(k, stream)
+                   : launch<T, N, false, kRagged>(k, stream);
 }
 
 }  // namespace
@@ -258,9 +281,9 @@ Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
 template <class T>
 Result<void> cross_entropy(const CrossEntropy<T>& k, cudaStream_t stream) {
   constexpr int N = kPack<Stored<T>>;
-  if (k.vocab % N == 0 && k.pitch() % N == 0 && is_aligned({k.logits}, 16))
-    return launch<T, N>(k, stream);
-  return launch<T, 1>(k, stream);
+  if (k.pitch() % N == 0 && is_aligned({k.logits}, 16))
+    return k.vocab % N == 0 ? launch<T, N, false>(k, stream) : launch<T, N, true>(k, stream);
+  return launch<T, 1, false>(k, stream);
 }
 
 template Result<void> cross_entropy(const CrossEntropy<Bf16>&, cudaStream_t);

@@ -102,14 +102,20 @@ __global__ void forward_any(const LayerNormForward<T> k) {
                                              widened(k.weight[col]), widened(k.bias[col])));
 }
 
-/// Block b processes the rows b, b + partial_rows, ... The sums of both gradients stay in
-/// registers. The next row is loaded while this one is summed, if registers suffice for both.
-template <class T, int N, int kVectors>
+/// Groups' parts of the sums of both gradients, except the first group's: [groups - 1, 2, cols].
+extern __shared__ float sums_of_groups[];
+
+/// Block b processes the rows b, b + partial_rows, ...; `grouped`: as many at once as it has groups
+/// of threads (threadIdx.y). The sums of both gradients stay in registers. The next row is loaded
+/// while this one is summed, if registers suffice for both.
+template <class T, int N, int kVectors, bool grouped>
 __global__ void __launch_bounds__(kBackwardThreads)
     backward_in_registers(const LayerNormBackward<T> k) {
   constexpr bool kAhead = kVectors == 1;
   __shared__ float shared[2][2][kMaxWarps];  // double-buffered, so that rows need no barrier
                                              // between them
+  const int own_sums = grouped ? static_cast<int>(threadIdx.y * blockDim.x) / kWarp : 0;
+  const std::int64_t step = grouped ? k.partial_rows * blockDim.y : k.partial_rows;
   const auto cols = static_cast<int>(k.cols);
   const auto col_of = [&](int v) { return static_cast<int>(threadIdx.x + v * blockDim.x) * N; };
   Pack<T, N> dy[kVectors];
@@ -131,17 +137,20 @@ __global__ void __launch_bounds__(kBackwardThreads)
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
     if (col_of(v) < cols) weight[v] = load<T, N>(k.weight + col_of(v));
-  std::int64_t row = blockIdx.x;
+  std::int64_t row = blockIdx.x + (grouped ? k.partial_rows * threadIdx.y : 0);
   if (kAhead && row < k.rows) fetch(row);
-  for (int turn = 0; row < k.rows; turn ^= 1) {
-    if (!kAhead) fetch(row);
-    const float mean = k.mean[row];
-    const float rstd = k.rstd[row];
+  // As many times for all groups, because they synchronise.
+  std::int64_t first_row = blockIdx.x;
+  for (int turn = 0; (grouped ? first_row : row) < k.rows; turn ^= 1, first_row += step) {
+    const bool is_row = !grouped || row < k.rows;
+    if (!kAhead && is_row) fetch(row);
+    const float mean = is_row ? k.mean[row] : 0;
+    const float rstd = is_row ? k.rstd[row] : 0;
     float sum_u = 0;
     float sum_uh = 0;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (col_of(v) >= cols) continue;
+      if (!is_row || col_of(v) >= cols) continue;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float u = element(weight[v], i) * element(dy[v], i);
@@ -159,10 +168,11 @@ __global__ void __launch_bounds__(kBackwardThreads)
       this_before[v] = before[v];
     }
     const std::int64_t this_row = row;
-    row += k.partial_rows;
+    row += step;
     if (kAhead && row < k.rows) fetch(row);
-    const float mean_u = block_sum(sum_u, shared[turn][0]) / static_cast<float>(cols);
-    const float mean_uh = block_sum(sum_uh, shared[turn][1]) / static_cast<float>(cols);
+    const float mean_u = block_sum(sum_u, shared[turn][0] + own_sums) / static_cast<float>(cols);
+    const float mean_uh = block_sum(sum_uh, shared[turn][1] + own_sums) / static_cast<float>(cols);
+    if (!is_row) continue;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (col_of(v) >= cols) continue;
@@ -185,6 +195,29 @@ __global__ void __launch_bounds__(kBackwardThreads)
       for (int i = 0; i < N; ++i) h[i] = normed(h[i], element(weight[v], i), element(bias, i));
       store_narrowed<N>(k.normed + at, h);
     }
+  }
+  if constexpr (grouped) {
+    const auto part_of = [&](unsigned group, int v) {
+      return sums_of_groups + 2 * (group - 1) * cols + col_of(v);
+    };
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      if (threadIdx.y > 0 && col_of(v) < cols)
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          part_of(threadIdx.y, v)[i] = of_weight[v][i];
+          part_of(threadIdx.y, v)[cols + i] = of_bias[v][i];
+        }
+    __syncthreads();
+    if (threadIdx.y > 0) return;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      for (unsigned group = 1; group < blockDim.y && col_of(v) < cols; ++group)
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          of_weight[v][i] += part_of(group, v)[i];
+          of_bias[v][i] += part_of(group, v)[cols + i];
+        }
   }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -233,6 +266,27 @@ __global__ void backward_any(const LayerNormBackward<T> k) {
   }
 }
 
+/// `most_threads`: of a block with several rows at once.
+template <class T>
+Result<void> launch_backward(const LayerNormBackward<T>& k, int most_threads, cudaStream_t stream) {
+  constexpr int N = kPack<T>;
+  const bool aligned =
+      is_aligned({k.d_normed, k.input, k.weight, k.bias, k.d_residual, k.normed, k.partials}, 16);
+  const RowBlock block = row_block<T>(k.cols, kBackwardThreads, kBackwardThreads, aligned);
+  with_vectors(block.vectors, [&](auto vectors) {
+    const dim3 grid = grid_of(k.partial_rows);
+    const int groups = most_threads / block.threads;
+    if (vectors() == 1 && groups > 1) {
+      const auto parts = static_cast<std::size_t>(2 * (groups - 1) * k.cols) * sizeof(float);
+      backward_in_registers<T, N, 1, true><<<grid, dim3(block.threads, groups), parts, stream>>>(k);
+    } else {
+      backward_in_registers<T, N, vectors(), false><<<grid, block.threads, 0, stream>>>(k);
+    }
+  });
+  if (block.vectors == 0) backward_any<<<grid_of(k.partial_rows), 256, 0, stream>>>(k);
+  return launched("layer_norm_backward");
+}
+
 /// The rows of partials between the first and the last belong to one piece; all pieces have equally
 /// many.
 template <class T>
@@ -255,7 +309,7 @@ Result<void> exact_backward(const LayerNormBackward<T>& k, cudaStream_t stream,
     if (part.normed != nullptr) part.normed += begin * k.cols;
     part.partials = after_first;
     part.pieces = {};
-    MFSDP_TRY(layer_norm_backward(part, stream, outlier));
+    MFSDP_TRY(launch_backward(part, 0, stream));  // the order of sums is that of one group
     ColumnSums<float, float> sums{.rows = partial_rows,
                                   .cols = k.cols,
                                   .in = after_first,
@@ -290,16 +344,7 @@ template <class T>
 Result<void> layer_norm_backward(const LayerNormBackward<T>& k, cudaStream_t stream,
                                  ExactOutlier* outlier) {
   if (k.pieces.grid) return exact_backward(k, stream, outlier);
-  constexpr int N = kPack<T>;
-  const bool aligned =
-      is_aligned({k.d_normed, k.input, k.weight, k.bias, k.d_residual, k.normed, k.partials}, 16);
-  const RowBlock block = row_block<T>(k.cols, kBackwardThreads, kBackwardThreads, aligned);
-  with_vectors(block.vectors, [&](auto vectors) {
-    backward_in_registers<T, N, vectors()>
-        <<<grid_of(k.partial_rows), block.threads, 0, stream>>>(k);
-  });
-  if (block.vectors == 0) backward_any<<<grid_of(k.partial_rows), 256, 0, stream>>>(k);
-  return launched("layer_norm_backward");
+  return launch_backward(k, kBackwardThreads, stream);
 }
 
 template Result<void> layer_norm_forward(const LayerNormForward<Bf16>&, cudaStream_t);

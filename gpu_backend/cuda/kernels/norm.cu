@@ -251,20 +251,37 @@ __global__ void backward_any(const RmsNormBackward<T> k) {
 // ---- column sums -------------------------------------------------------------------------------
 
 constexpr int kColumnThreads = 128;
+constexpr int kRowGroups = 4;  ///< of a block, where few columns would leave the device idle
 
-/// partials[p] = sum of the rows p, p + partial_rows, ...
+/// partials[p] = sum of the rows p, p + partial_rows, ..., which the block's groups of threads
+/// (threadIdx.y) take in turns.
 template <class T, class G, int N>
 __global__ void first_stage(const ColumnSums<T, G> k) {
+  __shared__ float parts[kRowGroups - 1][N][kColumnThreads];
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
-  if (col >= k.cols) return;
+  const bool is_column = col < k.cols;
   float sum[N] = {};
+  if (is_column) {
 #pragma unroll 8
-  for (std::int64_t row = blockIdx.y; row < k.rows; row += k.partial_rows) {
-    float values[N];
-    load_widened<N>(k.in + row * k.cols + col, values);
+    for (std::int64_t row = blockIdx.y + k.partial_rows * threadIdx.y; row < k.rows;
+         row += k.partial_rows * blockDim.y) {
+      float values[N];
+      load_widened<N>(k.in + row * k.cols + col, values);
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum[i] += values[i];
+      for (int i = 0; i < N; ++i) sum[i] += values[i];
+    }
   }
+  if (blockDim.y > 1) {
+    if (threadIdx.y > 0)
+#pragma unroll
+      for (int i = 0; i < N; ++i) parts[threadIdx.y - 1][i][threadIdx.x] = sum[i];
+    __syncthreads();
+    if (threadIdx.y > 0) return;
+    for (unsigned group = 1; group < blockDim.y; ++group)
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[i] += parts[group - 1][i][threadIdx.x];
+  }
+  if (!is_column) return;
 #pragma unroll
   for (int i = 0; i < N; ++i) k.partials[blockIdx.y * k.cols + col + i] = sum[i];
 }
@@ -398,10 +415,10 @@ Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream, ExactOu
   constexpr int N = kPack<T>;
   const bool packs = k.cols % N == 0 && is_aligned({k.in}, 16);
   const auto first = [&](auto n) {
-    const std::int64_t threads = ceil_div(k.cols, n());
+    const std::int64_t blocks = ceil_div(ceil_div(k.cols, n()), kColumnThreads);
+    const int groups = blocks < kRowGroups ? kRowGroups : 1;
     first_stage<T, G, n()>
-        <<<grid_of(ceil_div(threads, kColumnThreads), k.partial_rows), kColumnThreads, 0, stream>>>(
-            k);
+        <<<grid_of(blocks, k.partial_rows), dim3(kColumnThreads, groups), 0, stream>>>(k);
   };
   if (packs)
     first(std::integral_constant<int, N>{});
