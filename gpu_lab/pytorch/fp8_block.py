@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_lab.command_line import Flags
+from gpu_lab.machine import WrongFlag
 from gpu_lab.pytorch.timing import median_ms, timed
 
 HIDDEN, INTERMEDIATE, HEADS, KEY_HEADS, HEAD_DIM = 4096, 14336, 32, 8, 128
@@ -20,10 +21,9 @@ def block_flops(tokens: int) -> int:
     return 6 * tokens * parameters + 6 * HIDDEN * tokens * tokens
 
 
-def casts() -> dict[str, Callable[..., Any]]:
-    """Compiled: the largest magnitude, and both copies of a matrix with one scale. Each shape has its own kernels."""
+def plain_casts() -> dict[str, Callable[..., Any]]:
+    """The largest magnitude, and both copies of a matrix with one scale."""
     import torch
-    torch._dynamo.config.recompile_limit = 64
 
     def amax(x: Any) -> Any:
         return x.abs().amax().float()
@@ -37,14 +37,19 @@ def casts() -> dict[str, Callable[..., Any]]:
     def quantise(x: Any, dtype: Any) -> Any:
         return both(x, amax(x), dtype)
 
-    made = {"amax": amax, "both": both, "quantise": quantise, "transpose": lambda codes: codes.t().contiguous()}
-    return {name: torch.compile(function, dynamic=False) for name, function in made.items()}
+    return {"amax": amax, "both": both, "quantise": quantise, "transpose": lambda codes: codes.t().contiguous()}
 
 
-def fp8_linear(fast_backward: bool) -> Callable[[Any, Any], Any]:
+def compiled_casts() -> dict[str, Callable[..., Any]]:
+    """`plain_casts`, each compiled. Each shape has its own kernels."""
+    import torch
+    torch._dynamo.config.recompile_limit = 64
+    return {name: torch.compile(function, dynamic=False) for name, function in plain_casts().items()}
+
+
+def fp8_linear(quantise: Callable[..., Any], fast_backward: bool) -> Callable[[Any, Any], Any]:
     """A linear layer whose three GEMMs have FP8 operands, scaled by tensor: E4M3, gradients E5M2."""
     import torch
-    quantise = casts()["quantise"]
     multiply = torch._scaled_mm
 
     class Linear(torch.autograd.Function):
@@ -71,6 +76,24 @@ def fp8_linear(fast_backward: bool) -> Callable[[Any, Any], Any]:
     return Linear.apply
 
 
+def use_fp8(block: Any) -> None:
+    """Has the linear layers of a module multiply in FP8. The casts are compiled with the module, if it is."""
+    import torch
+    multiply = fp8_linear(plain_casts()["quantise"], fast_backward=False)
+
+    class Fp8Linear(torch.nn.Linear):
+        """Rows of tokens by the layer's weight."""
+
+        def forward(self, x: Any) -> Any:
+            return multiply(x.flatten(0, -2), self.weight).unflatten(0, x.shape[:-1])
+
+    for module in block.modules():
+        if type(module) is torch.nn.Linear:
+            if module.bias is not None:
+                raise WrongFlag("--fp8: expected a model without biases of linear layers")
+            module.__class__ = Fp8Linear
+
+
 def make_block(mode: str, tokens: int) -> tuple[Callable[[Any], Any], list[Any]]:
     """A function of the residual, and its weights. Norms, RoPE and SwiGLU are compiled, attention is cuDNN's."""
     import torch
@@ -80,7 +103,9 @@ def make_block(mode: str, tokens: int) -> tuple[Callable[[Any], Any], list[Any]]
     qkv_weight, out_weight = made(QKV, HIDDEN), made(HIDDEN, HIDDEN)
     gate_up_weight, down_weight = made(2 * INTERMEDIATE, HIDDEN), made(HIDDEN, INTERMEDIATE)
     norms = [torch.ones(HIDDEN, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(2)]
-    linear = torch.nn.functional.linear if mode == "bf16" else fp8_linear(mode == "fast")
+    linear = torch.nn.functional.linear
+    if mode != "bf16":
+        linear = fp8_linear(compiled_casts()["quantise"], fast_backward=mode == "fast")
     angles = torch.outer(torch.arange(tokens, device="cuda"),
                          500000.0 ** (-torch.arange(0, HEAD_DIM, 2, device="cuda") / HEAD_DIM))
     cos, sin = (torch.cat((part, part), -1)[:, None] for part in (angles.cos(), angles.sin()))
@@ -133,7 +158,7 @@ def time_block(mode: str, tokens: int, seconds: float) -> dict[str, Any]:
 def time_casts(tokens: int) -> list[dict[str, Any]]:
     """Compiled casts at the widths of a block, each with the bytes that it must move."""
     import torch
-    compiled, rows = casts(), []
+    compiled, rows = compiled_casts(), []
     for cols in (HIDDEN, QKV, INTERMEDIATE, 2 * INTERMEDIATE):
         x = torch.randn(tokens, cols, device="cuda", dtype=torch.bfloat16)
         largest = compiled["amax"](x)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpu_lab.command_line import Flags, on_ranks
 from gpu_lab.machine import WrongFlag
+from gpu_lab.pytorch.fp8_block import use_fp8
 from gpu_lab.pytorch.timing import Clock, print_facts, step_facts, train_flops, write_snapshot
 
 
@@ -19,6 +20,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--timed", type=int, default=20, help="last steps that the median is of")
     parser.add_argument("--compile", action="store_true", help="blocks and loss through torch.compile")
+    parser.add_argument("--fp8", action="store_true", help="linear layers of blocks in FP8, scaled by tensor (_scaled_mm)")
     parser.add_argument("--recompute", action="store_true", help="every block's forward again in backward")
     parser.add_argument("--keep-gathered", action="store_true", help="weights stay gathered until backward (ZeRO-2)")
     parser.add_argument("--attention", default="sdpa", help="transformers' attn_implementation (sdpa)")
@@ -40,6 +42,8 @@ def make_model(flags: Flags, device: Any) -> tuple[Any, Any]:
     layers = body.h if hasattr(body, "h") else body.layers
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, flags.reduce))
     for number, layer in enumerate(layers):
+        if flags.fp8:
+            use_fp8(layer)
         if flags.recompute:
             layers[number] = layer = checkpoint_wrapper(layer)
         if flags.compile:
@@ -117,7 +121,7 @@ def train(flags: Flags) -> None:
     if dist.get_rank() == 0:
         if flags.snapshot:
             write_snapshot(flags.snapshot)
-        print_facts({**facts, "gpus": dist.get_world_size(), "compile": flags.compile,
+        print_facts({**facts, "gpus": dist.get_world_size(), "compile": flags.compile, "fp8": flags.fp8,
                      "attention": flags.attention, "recompute": flags.recompute,
                      "reduce": flags.reduce, "micro_batch": flags.micro_batch, "microbatches": flags.microbatches,
                      "first_loss": losses[0].item(), "last_loss": losses[-1].item()})

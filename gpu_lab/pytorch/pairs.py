@@ -16,7 +16,8 @@ from gpu_lab.runs import Run
 
 ATTENTION = ("sdpa", "flex_attention", "eager")
 LONGEST = 240.0  # seconds of a run of PyTorch, most of which torch.compile may take
-RECOMPUTED = ("--recompute", "full")
+# Flags of mfsdp-exec that a row may have, each with what `pytorch fsdp2-speed` calls it.
+FLAGS = {(): (), ("--recompute", "full"): ("--recompute",), ("--fp8", "current"): ("--fp8",)}
 LEAST, MEDIAN = 1.10, 1.15  # ratios that a list has to reach
 
 
@@ -34,7 +35,7 @@ def pytorch_words(run: Run, model: pathlib.Path, attention: str) -> list[str]:
     """`pytorch fsdp2-speed` for a run, compiled."""
     words = ["pytorch", "fsdp2-speed", "--model", str(model), "--sequence", str(run.sequence), "--micro-batch",
              str(run.micro_batch), "--microbatches", str(run.microbatches), "--attention", attention, "--compile"]
-    return [*words, "--recompute"] if run.flags == RECOMPUTED else words
+    return [*words, *FLAGS[run.flags]]
 
 
 def check_row(run: Run) -> None:
@@ -42,8 +43,9 @@ def check_row(run: Run) -> None:
     place = f"list of runs: row {run.number + 1}"
     if run.ranks != 1:
         raise WrongFlag(f"{place}: ranks: expected 1, got {run.ranks}")
-    if run.flags not in ((), RECOMPUTED):
-        raise WrongFlag(f"{place}: flags: expected none or {' '.join(RECOMPUTED)}, got {' '.join(run.flags)}")
+    if run.flags not in FLAGS:
+        expected = " or ".join(" ".join(flags) or "none" for flags in FLAGS)
+        raise WrongFlag(f"{place}: flags: expected {expected}, got {' '.join(run.flags)}")
     if min(run.sequence, run.micro_batch, run.microbatches, run.layers or 1) < 1:
         raise WrongFlag(f"{place}: expected sequence, micro_batch, microbatches and layers of at least 1")
     if not model_path(run.model).is_file():
@@ -113,7 +115,7 @@ def print_pairs(runs: list[Run]) -> int:
 def pairs(flags: Flags) -> int:
     """Holds mfsdp-exec to transformers' own model, compiled, pair by pair: `pytorch pairs --gpu h200 --out FOLDER RUNS.csv`.
 
-    RUNS.csv is a list as gpu_lab/runs/pairs.csv, of one rank; `flags` may be --recompute full. Each pair is one run of
+    RUNS.csv is a list as gpu_lab/runs/pairs.csv, of one rank; `flags` may be --recompute full or --fp8 current. Each pair is one run of
     mfsdp-exec and one of PyTorch (`pytorch fsdp2-speed --compile`) right after it: same shape, same dtypes, fused AdamW, the
     norm clipped alike. A ratio is the time of PyTorch's step over ours. Runs that the folder has are not made again. Exit
     code 0: every ratio is at least 1.10, the median at least 1.15.

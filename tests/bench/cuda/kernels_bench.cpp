@@ -39,106 +39,95 @@ constexpr std::int64_t kChunk = 2048;  // rows of logits
 constexpr std::int64_t kPartialRows = 256;
 constexpr std::int64_t kSlice = 218112000 / 8;  // of a block's parameters
 
-void norms(Table& table) {
+/// Kernels that go over rows of hidden states, `cols` wide.
+void rows_of(Table& table, std::int64_t tokens, std::int64_t cols) {
   Arena& a = table.arena;
-  const std::int64_t rows = kTokens * kHidden;
-  const DeviceArray<Bf16> weight(random_values<Bf16>(kHidden, 1));
-  table.row("rms_norm_forward", "8192 x 4096, residual + delta", 4 * rows * 2, [&] {
-    return rms_norm_forward(kernels::RmsNormForward<Bf16>{.rows = kTokens,
-                                                          .cols = kHidden,
+  const std::int64_t rows = tokens * cols;
+  const std::string shape = std::to_string(tokens) + " x " + std::to_string(cols);
+  const DeviceArray<Bf16> weight(random_values<Bf16>(cols, 1));
+  const auto take = [&] { return a.take<Bf16>(rows); };
+  const auto row = [&] { return a.take<float>(tokens); };
+  table.row("rms_norm_forward", shape + ", residual + delta", 4 * rows * 2, [&] {
+    return rms_norm_forward(kernels::RmsNormForward<Bf16>{.rows = tokens,
+                                                          .cols = cols,
                                                           .epsilon = 1e-5F,
-                                                          .residual = a.take<Bf16>(rows),
-                                                          .delta = a.take<Bf16>(rows),
+                                                          .residual = take(),
+                                                          .delta = take(),
                                                           .weight = weight.data(),
-                                                          .residual_out = a.take<Bf16>(rows),
-                                                          .normed = a.take<Bf16>(rows),
-                                                          .rstd = a.take<float>(kTokens)},
+                                                          .residual_out = take(),
+                                                          .normed = take(),
+                                                          .rstd = row()},
                             nullptr);
   });
-  table.row("rms_norm_backward", "8192 x 4096, adds, output again",
-            5 * rows * 2 + kPartialRows * kHidden * 4, [&] {
-              auto* const d_normed = a.take<Bf16>(rows);
+  table.row("rms_norm_backward", shape + ", adds, output again",
+            5 * rows * 2 + kPartialRows * cols * 4, [&] {
+              auto* const d_normed = take();
               return rms_norm_backward(
-                  kernels::RmsNormBackward<Bf16>{.rows = kTokens,
-                                                 .cols = kHidden,
+                  kernels::RmsNormBackward<Bf16>{.rows = tokens,
+                                                 .cols = cols,
                                                  .partial_rows = kPartialRows,
                                                  .d_normed = d_normed,
-                                                 .input = a.take<Bf16>(rows),
-                                                 .rstd = a.take<float>(kTokens),
+                                                 .input = take(),
+                                                 .rstd = row(),
                                                  .weight = weight.data(),
                                                  .adds = true,
-                                                 .d_residual = a.take<Bf16>(rows),
+                                                 .d_residual = take(),
                                                  .normed = d_normed,
-                                                 .partials = a.take<float>(kPartialRows * kHidden)},
+                                                 .partials = a.take<float>(kPartialRows * cols)},
                   nullptr);
             });
-  constexpr std::int64_t kNarrow = 1152;  // of Gemma-3-1B
-  const std::int64_t narrow_rows = kTokens * kNarrow;
-  table.row("rms_norm_backward, narrow", "8192 x 1152, adds",
-            4 * narrow_rows * 2 + kPartialRows * kNarrow * 4, [&] {
-              return rms_norm_backward(
-                  kernels::RmsNormBackward<Bf16>{.rows = kTokens,
-                                                 .cols = kNarrow,
-                                                 .partial_rows = kPartialRows,
-                                                 .d_normed = a.take<Bf16>(narrow_rows),
-                                                 .input = a.take<Bf16>(narrow_rows),
-                                                 .rstd = a.take<float>(kTokens),
-                                                 .weight = weight.data(),
-                                                 .adds = true,
-                                                 .d_residual = a.take<Bf16>(narrow_rows),
-                                                 .partials = a.take<float>(kPartialRows * kNarrow)},
-                  nullptr);
-            });
-  constexpr std::int64_t kSmall = 768;  // of GPT-2
-  constexpr std::int64_t kSmallTokens = 2 * kTokens;
-  const std::int64_t small_rows = kSmallTokens * kSmall;
+  table.row("layer_norm_forward", shape + ", residual + delta", 4 * rows * 2, [&] {
+    return layer_norm_forward(kernels::LayerNormForward<Bf16>{.rows = tokens,
+                                                              .cols = cols,
+                                                              .epsilon = 1e-5F,
+                                                              .residual = take(),
+                                                              .delta = take(),
+                                                              .weight = weight.data(),
+                                                              .bias = weight.data(),
+                                                              .residual_out = take(),
+                                                              .normed = take(),
+                                                              .mean = row(),
+                                                              .rstd = row()},
+                              nullptr);
+  });
   table.row(
-      "layer_norm_backward, narrow", "16384 x 768, adds, output again",
-      5 * small_rows * 2 + 2 * kPartialRows * kSmall * 4, [&] {
-        auto* const d_normed = a.take<Bf16>(small_rows);
+      "layer_norm_backward", shape + ", adds, output again",
+      5 * rows * 2 + 2 * kPartialRows * cols * 4, [&] {
+        auto* const d_normed = take();
         return layer_norm_backward(
-            kernels::LayerNormBackward<Bf16>{.rows = kSmallTokens,
-                                             .cols = kSmall,
+            kernels::LayerNormBackward<Bf16>{.rows = tokens,
+                                             .cols = cols,
                                              .partial_rows = kPartialRows,
                                              .d_normed = d_normed,
-                                             .input = a.take<Bf16>(small_rows),
-                                             .mean = a.take<float>(kSmallTokens),
-                                             .rstd = a.take<float>(kSmallTokens),
+                                             .input = take(),
+                                             .mean = row(),
+                                             .rstd = row(),
                                              .weight = weight.data(),
                                              .bias = weight.data(),
                                              .adds = true,
-                                             .d_residual = a.take<Bf16>(small_rows),
+                                             .d_residual = take(),
                                              .normed = d_normed,
-                                             .partials = a.take<float>(2 * kPartialRows * kSmall)},
+                                             .partials = a.take<float>(2 * kPartialRows * cols)},
             nullptr);
       });
-  table.row("bias_grad, narrow", "16384 x 768", small_rows * 2, [&] {
+  table.row("bias_grad", shape, rows * 2, [&] {
     return column_sums(
-        kernels::ColumnSums<Bf16, float>{.rows = kSmallTokens,
-                                         .cols = kSmall,
-                                         .in = a.take<Bf16>(small_rows),
-                                         .out = a.take<float>(kSmall),
+        kernels::ColumnSums<Bf16, float>{.rows = tokens,
+                                         .cols = cols,
+                                         .in = take(),
+                                         .out = a.take<float>(cols),
                                          .partial_rows = kPartialRows,
-                                         .partials = a.take<float>(kPartialRows * kSmall)},
+                                         .partials = a.take<float>(kPartialRows * cols)},
         nullptr);
   });
-  table.row("rms_norm_backward, 2048", "16384 x 2048, adds, output again",
-            5 * kSmallTokens * 2048 * 2 + kPartialRows * 2048 * 4, [&] {
-              auto* const d_normed = a.take<Bf16>(kSmallTokens * 2048);
-              return rms_norm_backward(
-                  kernels::RmsNormBackward<Bf16>{.rows = kSmallTokens,
-                                                 .cols = 2048,
-                                                 .partial_rows = kPartialRows,
-                                                 .d_normed = d_normed,
-                                                 .input = a.take<Bf16>(kSmallTokens * 2048),
-                                                 .rstd = a.take<float>(kSmallTokens),
-                                                 .weight = weight.data(),
-                                                 .adds = true,
-                                                 .d_residual = a.take<Bf16>(kSmallTokens * 2048),
-                                                 .normed = d_normed,
-                                                 .partials = a.take<float>(kPartialRows * 2048)},
-                  nullptr);
-            });
+}
+
+/// Llama-3-8B's hidden size, and widths from GPT-2's to twice Llama's.
+void norms(Table& table) {
+  Arena& a = table.arena;
+  rows_of(table, kTokens, kHidden);
+  for (const std::int64_t cols : {768, 1152, 1600, 2048, 3072}) rows_of(table, 2 * kTokens, cols);
+  rows_of(table, kTokens, 2 * kHidden);
   table.row("norm_weight_grad", "256 x 4096 fp32", kPartialRows * kHidden * 4, [&] {
     return column_sums(
         kernels::ColumnSums<float, float>{.rows = kPartialRows,
