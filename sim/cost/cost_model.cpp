@@ -85,9 +85,9 @@ Kernel with_rows(Kernel kernel, std::int64_t rows) {
 }
 
 /// Time of the classes that the power limit slows down.
-double limited_part(const PerKernelClass<double>& work) {
-  return work[KernelClass::product] + work[KernelClass::attention_forward] +
-         work[KernelClass::attention_backward];
+double limited_part(const StepWork& work) {
+  return work.alone[KernelClass::product] + work.alone[KernelClass::attention_forward] +
+         work.alone[KernelClass::attention_backward];
 }
 
 /// The drag beside GEMMs was measured at their clock.
@@ -120,7 +120,7 @@ double CostModel::memory_ns(double bytes, double efficiency) const {
 double CostModel::kernel_memory_ns(const Kernel& kernel) const {
   const auto bytes = static_cast<double>(kernel.bytes());
   const std::optional<AccessPattern> pattern = pattern_of(kernel);
-  if (!pattern) return memory_ns(bytes, bandwidth_share(kernel.kind));
+  if (!pattern) return memory_ns(bytes, bandwidth_share(kernel));
   const double moved = memory_ns(bytes, kContiguousEfficiency);
   if (*pattern == AccessPattern::contiguous) return moved;
   const Gpu& gpu = cluster_.gpu;
@@ -272,6 +272,7 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   const KernelClass which = class_of(kernel.kind);
   double factor = (is_limited(busy) ? mix_ : short_)[which];
   if (which == KernelClass::attention_backward) factor = std::max(factor, mix_[which]);
+  if (kernel.kind == KernelKind::gemm_fp8) factor = mix_.fp8_product;
   const double scaled = std::max(memory, busy * factor) * kernel_factor_;
   const double peak = peak_of(kernel.kind, cluster_.gpu);
   const double least =  // the peak is that of the highest clock
@@ -281,15 +282,14 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
 
 /// Nanoseconds of a step's kernels on compute streams, by class. With `limited_alone`, only GEMMs
 /// and attention that reach the power limit count.
-PerKernelClass<double> CostModel::time_of_work(const Program& program, const Plan& plan,
-                                               const RoutedRows& routed, const EqualKernels& equal,
-                                               bool limited_alone) const {
+StepWork CostModel::time_of_work(const Program& program, const Plan& plan, const RoutedRows& routed,
+                                 const EqualKernels& equal, bool limited_alone) const {
   std::set<StreamId> compute;
   for (const Stream& stream : program.streams)
     if (stream.role == StreamRole::compute) compute.insert(stream.id);
   CostModel unscaled = *this;  // without an anchor's factor
   unscaled.kernel_factor_ = 1;
-  PerKernelClass<double> work;
+  StepWork work;
   std::vector<std::optional<double>> known(equal.count());
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) {
@@ -300,8 +300,11 @@ PerKernelClass<double> CostModel::time_of_work(const Program& program, const Pla
       if (!price)
         price = static_cast<double>(unscaled.kernel(*launched, rows_of(routed, op)).value);
       const double ns = *price;
-      if (which == KernelClass::memory || !limited_alone || is_limited(ns))
-        work[which] += ns * static_cast<double>(segment.repeat);
+      const bool in_fp8 = launched->kind == KernelKind::gemm_fp8;
+      if (limited_alone && which != KernelClass::memory && !in_fp8 && !is_limited(ns)) continue;
+      const double in_step = ns * static_cast<double>(segment.repeat);
+      work.alone[which] += in_step;
+      if (in_fp8) work.fp8 += in_step;
     }
   return work;
 }
@@ -327,7 +330,7 @@ double CostModel::drawn_by_collectives(const Program& program, const Plan& plan)
 CostModel CostModel::mixed(const Program& program, const Plan& plan, const RoutedRows& routed,
                            const EqualKernels& equal) const {
   CostModel model = *this;
-  const PerKernelClass<double> limited = time_of_work(program, plan, routed, equal, true);
+  const StepWork limited = time_of_work(program, plan, routed, equal, true);
   model.mix_ = power_mix(limited, drawn_by_collectives(program, plan));
   model.is_limited_ = limited_part(limited) > 0;
   model.limited_ns_ = limited_part(model.time_of_work(program, plan, routed, equal, false));

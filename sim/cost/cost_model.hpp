@@ -105,10 +105,9 @@ class CostModel {
   [[nodiscard]] Nanos price(const Kernel& kernel, const ExpertRows* routed) const;
   /// A collective's price by the collective model, at the clock and scale of this one.
   [[nodiscard]] CollectiveCost at_clock(CollectiveCost cost, double network_ratio) const;
-  [[nodiscard]] PerKernelClass<double> time_of_work(const Program& program, const Plan& plan,
-                                                    const RoutedRows& routed,
-                                                    const EqualKernels& equal,
-                                                    bool limited_alone) const;
+  [[nodiscard]] StepWork time_of_work(const Program& program, const Plan& plan,
+                                      const RoutedRows& routed, const EqualKernels& equal,
+                                      bool limited_alone) const;
   [[nodiscard]] double drawn_by_collectives(const Program& program, const Plan& plan) const;
   [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
@@ -133,10 +132,10 @@ class CostModel {
   std::optional<AttentionCost> masked_;      ///< of PyTorch's calls with a mask
   CollectiveModel collectives_;
   NetworkRatios network_;
-  ClassFactors mix_{{1, 1, 1, 1}};    ///< for GEMMs and attention that are limited
-  ClassFactors short_{{1, 1, 1, 1}};  ///< for the others
-  double limited_ns_ = 0;             ///< GEMMs and attention of a step; set by mixed()
-  bool is_limited_ = false;           ///< whether some of them are; likewise
+  ClassFactors mix_;         ///< for GEMMs and attention that are limited
+  ClassFactors short_;       ///< for the others
+  double limited_ns_ = 0;    ///< GEMMs and attention of a step; set by mixed()
+  bool is_limited_ = false;  ///< whether some of them are; likewise
   double clock_ = 1;
   double kernel_factor_ = 1;
   double collective_factor_ = 1;

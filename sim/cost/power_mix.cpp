@@ -21,6 +21,10 @@ constexpr double kMemoryDraw = 0.81;
 // 0.80. This is the highest clock: 1.147 / 0.886.
 constexpr double kHighestClock = 1.29;
 
+// FP8: mean sm_mhz of the GEMMs of h200_gemm_fp8.csv that take 0.3 ms or more (1,372) over that of
+// h200_gemm_bf16.csv's that are limited (1,464).
+constexpr double kFp8Clock = 0.937;
+
 // An H100 at its highest clock whose process waits draws about 124 W of the tables' 700 W
 // (docs/lab/2026-11-27-idle-clock.md).
 constexpr double kIdleDraw = 0.18;
@@ -36,6 +40,7 @@ double energy_at(double clock) { return clock * std::sqrt(std::sqrt(clock)); }
 ClassFactors faster(const ClassFactors& mixed, double clock) {
   ClassFactors factors = mixed;
   factors[KernelClass::product] = std::max(mixed[KernelClass::product] / clock, 1 / kHighestClock);
+  factors.fp8_product = std::max(mixed.fp8_product / clock, kFp8Clock / kHighestClock);
   for (const KernelClass attention :
        {KernelClass::attention_forward, KernelClass::attention_backward})
     factors[attention] = std::max(mixed[attention] / clock, kAttentionClock / kHighestClock);
@@ -61,22 +66,26 @@ double idle_clock(double limited, double idle, double limit) {
 // rings and symmetric kernels, fp32 and bf16: 1.039 to 1.117, mean 1.070; relative to the tables'
 // times 1.018 to 1.136, mean 1.057 (docs/lab/2026-11-28-collectives-in-a-step.md). The model puts
 // those steps at a clock lower than the highest by a factor of 1.24 to 1.29: 1.055 to 1.066.
-double collective_slowdown(const ClassFactors& mixed) {
+double collective_slowdown(const PerKernelClass<double>& mixed) {
   return std::sqrt(std::sqrt(std::max(1.0, kHighestClock * mixed[KernelClass::product])));
 }
 
-ClassFactors power_mix(const PerKernelClass<double>& alone, double drawn) {
+ClassFactors power_mix(const StepWork& work, double drawn) {
+  const PerKernelClass<double>& alone = work.alone;
   const double products = alone[KernelClass::product];
   const double attention =
       alone[KernelClass::attention_forward] + alone[KernelClass::attention_backward];
-  ClassFactors factors{{1, 1, 1, 1}};
+  ClassFactors factors;
   if (products + attention <= 0) return factors;
   const double spared = (1 - kMemoryDraw) * alone[KernelClass::memory];
   const double limited = products + attention - spared + drawn;
-  const double needed = products + attention * kAttentionClock;
+  const double of_products = products - (1 - kFp8Clock) * work.fp8;
+  const double least = products > 0 ? of_products / products : 1;
+  const double needed = of_products + attention * kAttentionClock;
   const double clock =
-      needed >= limited * kHighestClock ? kHighestClock : std::max(1.0, needed / limited);
+      needed >= limited * kHighestClock ? kHighestClock : std::max(least, needed / limited);
   factors[KernelClass::product] = 1 / clock;
+  factors.fp8_product = work.fp8 > 0 ? kFp8Clock / clock : 1;
   factors[KernelClass::attention_forward] = kAttentionClock / clock;
   factors[KernelClass::attention_backward] = kAttentionClock / clock;
   return factors;

@@ -11,9 +11,13 @@
 //   times    P / c,  A kAttentionClock / c,  M
 //   energy   P + A + kMemoryDraw M + D = limit * all of these times
 //
+// GEMMs in FP8, whose times alone are part of P, draw more than those in bf16. Alone they run at
+// the clock kFp8Clock, and in a step they take kFp8Clock / c of their time. Their table has them
+// without pause, so that the shortest ones were at the limit too.
+//
 // The energy of a computation depends little on the clock. So attention in a step takes longer than
 // alone, GEMMs take less, and kernels that draw little leave their share to the others. The clock
-// is assumed to be at least that of GEMMs alone, as steps do not show a lower one.
+// is assumed to be at least that of the step's GEMMs alone, as steps do not show a lower one.
 #pragma once
 
 #include "sim/cost/kernel_class.hpp"
@@ -28,7 +32,12 @@ namespace mfsdp {
 [[nodiscard]] constexpr bool is_limited(double alone) { return alone >= 0.95e6; }
 
 /// Factors on the times alone of each class, for kernels that are limited.
-using ClassFactors = PerKernelClass<double>;
+struct ClassFactors : PerKernelClass<double> {
+  constexpr ClassFactors() : PerKernelClass<double>{{1, 1, 1, 1}} {}
+
+  double fp8_product = 1;  ///< of GEMMs in FP8, in place of product's
+  friend bool operator==(const ClassFactors&, const ClassFactors&) = default;
+};
 
 /// `mixed` at a clock that is higher by the factor `clock`, up to the highest clock.
 [[nodiscard]] ClassFactors faster(const ClassFactors& mixed, double clock);
@@ -45,10 +54,15 @@ using ClassFactors = PerKernelClass<double>;
 
 /// Slowdown of a collective that runs on SMs, in a step at the power limit without concurrent
 /// kernels, relative to its time alone on a cool GPU: its kernels follow the step's clock, too.
-[[nodiscard]] double collective_slowdown(const ClassFactors& mixed);
+[[nodiscard]] double collective_slowdown(const PerKernelClass<double>& mixed);
 
-/// `alone`: nanoseconds of a step by class; `drawn`: D. All factors are 1 in a step without GEMMs
-/// and attention.
-[[nodiscard]] ClassFactors power_mix(const PerKernelClass<double>& alone, double drawn = 0);
+/// Nanoseconds alone of a step's kernels by class.
+struct StepWork {
+  PerKernelClass<double> alone;
+  double fp8 = 0;  ///< the part of GEMMs in FP8, which alone[product] contains
+};
+
+/// `drawn`: D. All factors are 1 in a step without GEMMs and attention.
+[[nodiscard]] ClassFactors power_mix(const StepWork& work, double drawn = 0);
 
 }  // namespace mfsdp

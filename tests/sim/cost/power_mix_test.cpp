@@ -33,12 +33,13 @@ TEST(PowerMix, MixturesOfABlockTakeWhatWasMeasured) {
       .backward = number(table, 2, "backward_ms"),
       .copy = number(table, 3, "copy_ms")};
   for (std::size_t row = 4; row < last; ++row) {
-    PerKernelClass<double> times;
+    StepWork work;
+    PerKernelClass<double>& times = work.alone;
     times[product] = alone.products * number(table, row, "products");
     times[attention_forward] = alone.forward * number(table, row, "forwards");
     times[attention_backward] = alone.backward * number(table, row, "backwards");
     times[memory] = alone.copy * number(table, row, "copies");
-    const ClassFactors mix = power_mix(times);
+    const ClassFactors mix = power_mix(work);
     const auto expect = [&](const char* column, double of_one, KernelClass kind) {
       const double measured = number(table, row, column);
       if (measured > 0) {
@@ -54,11 +55,14 @@ TEST(PowerMix, MixturesOfABlockTakeWhatWasMeasured) {
 
 TEST(PowerMix, KindsThatRunAloneTakeWhatTheyTakeAlone) {
   for (const KernelClass kind : {product, attention_forward, attention_backward, memory}) {
-    PerKernelClass<double> times;
-    times[kind] = 5e6;
-    EXPECT_DOUBLE_EQ(power_mix(times)[kind], 1);
+    StepWork work;
+    work.alone[kind] = 5e6;
+    EXPECT_DOUBLE_EQ(power_mix(work)[kind], 1);
   }
-  EXPECT_EQ(power_mix({}), (ClassFactors{{1, 1, 1, 1}}));
+  StepWork fp8{.fp8 = 5e6};
+  fp8.alone[product] = fp8.fp8;
+  EXPECT_DOUBLE_EQ(power_mix(fp8).fp8_product, 1);
+  EXPECT_EQ(power_mix({}), ClassFactors{});
 }
 
 TEST(IdleClock, WhatAWaitSparesLetsTheRestRise) {
@@ -97,27 +101,36 @@ TEST(IdleClock, ProductsAtTheLimitAreSlowerThanInBurstsByItsEnd) {
 }
 
 TEST(IdleClock, NoKernelIsFasterThanAtTheHighestClock) {
-  const ClassFactors mixed{{0.9, 1.03, 1.03, 1}};
+  ClassFactors mixed;
+  mixed.values = {0.9, 1.03, 1.03, 1};
+  mixed.fp8_product = 0.85;
   const ClassFactors some = faster(mixed, 1.1);
   EXPECT_DOUBLE_EQ(some[product], 0.9 / 1.1);
   EXPECT_DOUBLE_EQ(some[attention_forward], 1.03 / 1.1);
+  EXPECT_DOUBLE_EQ(some.fp8_product, 0.85 / 1.1);
   EXPECT_EQ(some[memory], 1);
   const ClassFactors most = faster(mixed, 1.22);
   EXPECT_DOUBLE_EQ(most[product], 1 / 1.29);
+  EXPECT_DOUBLE_EQ(most.fp8_product, 0.937 / 1.29);
   EXPECT_DOUBLE_EQ(most[attention_backward], 1.147 / 1.29);
 }
 
 TEST(PowerMix, TheEnergyOfAStepIsThatOfItsParts) {
-  PerKernelClass<double> times{{600, 30, 90, 50}};
-  const ClassFactors mix = power_mix(times);
-  double step = 0;
-  for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
-    step += times.values[kind] * mix.values[kind];
-  EXPECT_NEAR(step, 600 + 30 + 90 + 0.81 * 50, 1e-9);
+  StepWork work{.alone = {{600, 30, 90, 50}}};
+  const auto step = [&] {
+    const ClassFactors mix = power_mix(work);
+    double sum = work.fp8 * (mix.fp8_product - mix[product]);
+    for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
+      sum += work.alone.values[kind] * mix.values[kind];
+    return sum;
+  };
+  EXPECT_NEAR(step(), 600 + 30 + 90 + 0.81 * 50, 1e-9);
+  work.fp8 = 400;
+  EXPECT_NEAR(step(), 600 + 30 + 90 + 0.81 * 50, 1e-9);
 }
 
 TEST(PowerMix, CollectivesTakeTheirEnergyFromTheClock) {
-  const PerKernelClass<double> times{{600, 30, 90, 50}};
+  const StepWork times{.alone = {{600, 30, 90, 50}}};
   const double clock = 1 / power_mix(times)[product];
   const double beside = 1 / power_mix(times, 10)[product];
   // GEMMs and attention, at the clock of GEMMs alone, relative to the power that the limit leaves
@@ -134,8 +147,7 @@ TEST(PowerMix, CollectivesGoByTheFourthRootOfTheClock) {
 }
 
 TEST(PowerMix, TheClockHasAnEnd) {
-  PerKernelClass<double> times{{10, 0, 0, 1000}};
-  EXPECT_DOUBLE_EQ(power_mix(times)[product], 1 / 1.29);
+  EXPECT_DOUBLE_EQ(power_mix({.alone = {{10, 0, 0, 1000}}})[product], 1 / 1.29);
 }
 
 }  // namespace
