@@ -300,6 +300,21 @@ void StepBuilder::gemm(GemmKind kind, std::string_view name, std::int64_t m, std
   add_kernel(name, StreamRole::compute, std::move(kernel));
 }
 
+void StepBuilder::gemm_fp8(GemmKind kind, std::string_view name, const GemmSize& size,
+                           const Fp8Sums& sums, GemmWorkspace workspace) {
+  Kernel kernel{.kind = KernelKind::gemm_fp8,
+                .operands = {},
+                .attributes = {{"adds_fp32", sums.adds_fp32 ? 1 : 0},
+                               {"fast", sums.fast ? 1 : 0},
+                               {"k", size.k},
+                               {"kind", number_of(kind)},
+                               {"m", size.m},
+                               {"n", size.n}}};
+  kernel.flops = spec_of(kernel)->flops(kernel);
+  if (workspace == GemmWorkspace::pytorchs) take_workspace();
+  add_kernel(name, StreamRole::compute, std::move(kernel));
+}
+
 /// cuBLAS has a workspace for each thread that calls it; backward runs on another thread than
 /// forward.
 void StepBuilder::take_workspace() {

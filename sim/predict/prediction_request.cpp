@@ -168,7 +168,8 @@ Result<Prediction> predict(const PredictionRequest& asked) {
     run.facts.push_back({.topic = "simulation",
                          .name = "memory_error",
                          .value = unknown_memory_error(memory_kind(request))});
-  if (std::string options = request.options.statement(request.engine); !options.empty())
+  if (std::string options = request.options.statement(request.engine, request.config.has_fp8());
+      !options.empty())
     run.facts.push_back(
         {.topic = "simulation", .name = "engine_options", .value = std::move(options)});
   add_reductions(run, request);
@@ -182,7 +183,7 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   run.trust = {.trust_level = std::string(to_string(trust.trust_level)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
-  if (std::string basis = engine_basis(request.engine, request.config.model); !basis.empty())
+  if (std::string basis = engine_basis(request.engine, request.config); !basis.empty())
     run.facts.push_back({.topic = "simulation", .name = "engine_basis", .value = std::move(basis)});
   if (const std::string& tables = request.costs->cluster().gpu.published_prices; !tables.empty())
     run.facts.push_back({.topic = "simulation", .name = "published_prices", .value = tables});
