@@ -14,6 +14,8 @@
 //   ZeRO-2     each gradient is copied into the bucket when it is made, in every microbatch. Later
 //              microbatches have a second buffer of the part's gradients, which is added to the first
 //   overlap_comm   reductions run on a stream of their own; without it the compute stream waits
+//   host       waits for the GPU at the end of each microbatch (its throughput timer), and for the
+//              check for overflow
 //   optimizer  checks for overflow in fp32 copies, one gradient at a time; the norm in fp64 copies;
 //              gradients become one flat bf16 tensor, then fp32. One all-gather of all weights, in
 //              place: allgather_bucket_size has no effect where PyTorch has all_gather_into_tensor
@@ -130,6 +132,7 @@ class DeepSpeedStates {
       end_reductions();
     else if (turn.last)
       reduce_all();
+    if (!turn.last) step_.host_wait(step_.record(compute));
   }
 
   void backward(const std::vector<Tensor>& states) {
@@ -299,8 +302,11 @@ class DeepSpeedStates {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (const std::int64_t elements = parts_.shared(rank_, i); elements > 0)
         check_overflow(elements);
+    sum_over_ranks("overflow", DType::uint8);
+    step_.host_wait(step_.record(compute));  // the host reads the flag
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (const std::int64_t elements = parts_.shared(rank_, i); elements > 0) norm(elements);
+    sum_over_ranks("norm", DType::fp32);
     const std::int64_t part = parts_.part();
     const Tensor flat = step_.allocate("flat_gradients", part * kHalf, Category::main_grad);
     step_.memory_bound(KernelKind::cast, "flatten", 2 * part * kHalf);
@@ -318,6 +324,13 @@ class DeepSpeedStates {
     step_.collective(CollectiveKind::all_gather, "all_gather", part, DType::bf16);
     step_.wait(compute, step_.record(all_gather));
     step_.launch_by(Launcher::operators);
+  }
+
+  /// One number of each rank.
+  void sum_over_ranks(std::string_view name, DType dtype) {
+    step_.wait(reduce_scatter, step_.record(compute));
+    step_.collective(CollectiveKind::all_reduce, name, 1, dtype);
+    step_.wait(compute, step_.record(reduce_scatter));
   }
 
   /// x.float(), isnan(), isinf(), logical_or(), float(), max().

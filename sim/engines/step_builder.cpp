@@ -265,7 +265,8 @@ void StepBuilder::free(Tensor tensor) {
 
 void StepBuilder::free_after(Tensor tensor, StreamRole stream) {
   const PoolId own = program_.buffers[tensor.buffer].pool;
-  if (own != PoolId{static_cast<std::size_t>(stream)}) in_use_.push_back(OpId{next_op_});
+  const auto used = static_cast<std::size_t>(stream);
+  if (own != PoolId{used}) in_use_.push_back({.release = OpId{next_op_}, .stream = StreamId{used}});
   free(tensor);
 }
 

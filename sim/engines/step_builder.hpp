@@ -226,7 +226,7 @@ class StepBuilder {
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;
-  std::vector<OpId> in_use_;
+  std::vector<UseAfterFree> in_use_;
   std::vector<HostLaunches> host_;  ///< by op
   HostLaunches host_work_ = 0;      ///< before the next op
   Launcher launcher_ = Launcher::operators;
