@@ -1,4 +1,4 @@
-// Time of a step's kernels by group, so that casts to FP8 are told apart from what they serve.
+// Time of a step's kernels by group, so that casts to FP8 are seen beside the GEMMs that they serve.
 #pragma once
 
 #include <array>
