@@ -63,7 +63,8 @@ void complete(MeasuredRun& run, const RankMachine& machine, const PredictedRun& 
   run.time = ran.step.time;
   run.timeline = ran.step.timeline;
   if (run.config.has_fp8() && !run.timeline.empty())
-    for (Fact& fact : kernel_facts(kernel_times(run.timeline))) run.facts.push_back(std::move(fact));
+    for (Fact& fact : kernel_facts(kernel_times(run.timeline)))
+      run.facts.push_back(std::move(fact));
   run.launches = ran.launches;
   if (ran.classes.size() == predicted.classes.size())
     for (std::size_t c = 0; c < ran.classes.size(); ++c)

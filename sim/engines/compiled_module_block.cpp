@@ -206,9 +206,9 @@ class CompiledModuleBlock final : public LlamaBlock {
     if (pass.in_fp8) {
       const std::string_view layer = name;
       const bool is_fused_kernel = layer != "down" && layer != "out" && layer != "value";
-      pass.d_outputs[layer] = float8_.cast(
-          pass.graph, "d_output_fp8", sizes_.tokens * outputs,
-          is_fused_kernel ? Largest::by_producer : Largest::by_a_pass);
+      pass.d_outputs[layer] =
+          float8_.cast(pass.graph, "d_output_fp8", sizes_.tokens * outputs,
+                       is_fused_kernel ? Largest::by_producer : Largest::by_a_pass);
       cast_input(pass, input, inputs);
     }
     pass.gradients[name] =

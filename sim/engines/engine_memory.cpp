@@ -72,8 +72,8 @@ class Host {
       const BufferId freed = freed_by(release->buffer);
       if (unmade_.erase(freed.value) > 0) return true;
       HostAllocation made = event(freed, true);
-      made.in_use = std::ranges::binary_search(
-          plan_.in_use, op.id, {}, [](const UseAfterFree& use) { return use.release; });
+      made.in_use = std::ranges::binary_search(plan_.in_use, op.id, {},
+                                               [](const UseAfterFree& use) { return use.release; });
       if (made.in_use)
         in_use_.push_back({.buffer = freed, .freed = issued_, .passed = moment.passed});
       return use_(made, &op);

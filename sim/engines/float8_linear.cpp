@@ -18,10 +18,10 @@ constexpr std::array kCastNames{
     NamePair{"normed2", "normed2_fp8"}, NamePair{"product", "product_fp8"}};
 
 constexpr std::array kWeightNames{
-    NamePair{"qkv", "qkv_weight_fp8"},     NamePair{"query", "query_weight_fp8"},
-    NamePair{"key", "key_weight_fp8"},     NamePair{"value", "value_weight_fp8"},
-    NamePair{"out", "out_weight_fp8"},     NamePair{"gate_up", "gate_up_weight_fp8"},
-    NamePair{"gate", "gate_weight_fp8"},   NamePair{"up", "up_weight_fp8"},
+    NamePair{"qkv", "qkv_weight_fp8"},   NamePair{"query", "query_weight_fp8"},
+    NamePair{"key", "key_weight_fp8"},   NamePair{"value", "value_weight_fp8"},
+    NamePair{"out", "out_weight_fp8"},   NamePair{"gate_up", "gate_up_weight_fp8"},
+    NamePair{"gate", "gate_weight_fp8"}, NamePair{"up", "up_weight_fp8"},
     NamePair{"down", "down_weight_fp8"}};
 
 template <class Pairs>

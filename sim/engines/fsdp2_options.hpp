@@ -22,10 +22,10 @@ struct Fsdp2Options {
         reshard_root(given.is_on(engine, "--reshard-root")),
         bf16_loss(given.is_on(engine, "--bf16-loss")),
         holds_logits(given.is_on(engine, "--hold-logits")),
-        float8{.gathers_fp8 = given.is_on(engine, "enable_fsdp_float8_all_gather"),
-               .precomputes_scales =
-                   given.is_on(engine, "precompute_float8_dynamic_scale_for_fsdp"),
-               .recomputes_weights = given.is_on(engine, "force_recompute_fp8_weight_in_bwd")} {}
+        float8{
+            .gathers_fp8 = given.is_on(engine, "enable_fsdp_float8_all_gather"),
+            .precomputes_scales = given.is_on(engine, "precompute_float8_dynamic_scale_for_fsdp"),
+            .recomputes_weights = given.is_on(engine, "force_recompute_fp8_weight_in_bwd")} {}
 
   Modules modules;
   FsdpUnits units;

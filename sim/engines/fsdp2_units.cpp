@@ -305,10 +305,9 @@ void Fsdp2Units::copy_out(Shards& of) {
   }
   step_.wait(StreamRole::compute, *of.gather);
   for (const Weight& weight : of.weights)
-    of.gathered.push_back(step_.allocate(weight.name + "_gathered",
-                                         padded_rows(weight) * weight.columns *
-                                             gathered_element(weight),
-                                         Category::unsharded_weight));
+    of.gathered.push_back(step_.allocate(
+        weight.name + "_gathered", padded_rows(weight) * weight.columns * gathered_element(weight),
+        Category::unsharded_weight));
   const std::int64_t gathered = of.shard_bytes * of.ranks;
   foreach_scratch("copy_out_blocks", gathered / kCopyOutBlock, of.weights.size());
   step_.memory_bound(KernelKind::cast, "gather_copy_out", 2 * gathered);

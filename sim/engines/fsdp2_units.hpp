@@ -83,9 +83,9 @@ class Fsdp2Units {
   struct Shards {
     UnitId unit;
     std::vector<Weight> weights;
-    bool reshards = true;    ///< after forward
-    std::int64_t shard = 0;  ///< elements of this rank, padded
-    std::int64_t whole = 0;  ///< of all ranks
+    bool reshards = true;          ///< after forward
+    std::int64_t shard = 0;        ///< elements of this rank, padded
+    std::int64_t whole = 0;        ///< of all ranks
     std::int64_t shard_bytes = 0;  ///< as it is gathered
     bool has_fp8 = false;          ///< weights that are gathered in FP8, among others in bf16
     // While the gather's output is live.

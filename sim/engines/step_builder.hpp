@@ -82,8 +82,8 @@ struct GemmSize {
 
 /// How a GEMM in FP8 sums.
 struct Fp8Sums {
-  bool fast = false;        ///< fewer bits while a tile is computed
-  bool adds_fp32 = false;   ///< the result is added to numbers in fp32
+  bool fast = false;       ///< fewer bits while a tile is computed
+  bool adds_fp32 = false;  ///< the result is added to numbers in fp32
 };
 
 /// Owner of cuBLAS's workspace: PyTorch keeps one for each calling thread.

@@ -31,8 +31,7 @@ TeCasts TeModules::cast(std::string_view name, std::int64_t elements, LargestMag
   if (largest == LargestMagnitude::by_a_pass)
     step_.memory_bound(KernelKind::amax, own + "_amax", elements * kHalf);
   TeCasts casts{.row = step_.allocate(own + "_fp8", elements, Category::activation)};
-  if (transposes)
-    casts.column = step_.allocate(own + "_fp8_t", elements, Category::activation);
+  if (transposes) casts.column = step_.allocate(own + "_fp8_t", elements, Category::activation);
   step_.memory_bound(KernelKind::cast_scaled, own + "_cast",
                      elements * (kHalf + (transposes ? 2 : 1)));
   return casts;

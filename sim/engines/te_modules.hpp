@@ -44,7 +44,7 @@ enum class LargestMagnitude { by_norm, by_a_pass };
 
 /// Casts of one tensor with one scale.
 struct TeCasts {
-  Tensor row;                     ///< as stored
+  Tensor row;                      ///< as stored
   std::optional<Tensor> column{};  ///< transposed
 };
 
@@ -62,8 +62,8 @@ class TeModules {
   /// The same of casts.
   void gemm_fp8(GemmKind kind, std::string_view name, const GemmSize& size);
   /// Casts a tensor of so many elements in bf16.
-  [[nodiscard]] TeCasts cast(std::string_view name, std::int64_t elements,
-                             LargestMagnitude largest, bool transposes);
+  [[nodiscard]] TeCasts cast(std::string_view name, std::int64_t elements, LargestMagnitude largest,
+                             bool transposes);
   /// Casts the weight in a step's first microbatch.
   void cast_weight(std::size_t weight, std::string_view name, std::int64_t elements);
   void begin(bool is_first_microbatch) {
