@@ -79,6 +79,7 @@ struct EngineTraits {
   bool has_gpt = false;              ///< GPT's blocks: LayerNorm, learned positions, biases, GELU
   bool has_sliding_windows = false;  ///< attention over a window of tokens
   bool has_qk_norms = true;          ///< norms of query and key heads
+  bool has_fp8 = false;              ///< GEMMs of blocks in FP8 with a scale for each tensor
   bool has_recomputation = true;     ///< --recompute full
   bool has_replicas = true;          ///< --outer-dp
   bool needs_two_shards = false;     ///< a single rank that shards was never recorded
@@ -130,6 +131,7 @@ inline constexpr EngineTraits kMcore{
     .has_experts = true,
     .has_gpt = true,
     .has_sliding_windows = true,
+    .has_fp8 = true,
     .has_replicas = false,
     .basis =
         "mcore: from the sources of Megatron-Core and Transformer Engine alone, never held "
@@ -213,12 +215,16 @@ inline constexpr std::array kEngines{
                          }),
     engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2_compile, "fsdp2-compile",
                          "PyTorch FSDP2 with compiled blocks",
-                         [](EngineTraits& row) { row.compiles_blocks = true; }),
+                         [](EngineTraits& row) {
+                           row.compiles_blocks = true;
+                           row.has_fp8 = true;
+                         }),
     engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2_compile_loss, "fsdp2-compile-loss",
                          "PyTorch FSDP2 with compiled blocks and loss",
                          [](EngineTraits& row) {
                            row.compiles_blocks = true;
                            row.compiles_loss = true;
+                           row.has_fp8 = true;
                          }),
     EngineTraits{.kind = EngineKind::megatron_fsdp_v1,
                  .family = EngineFamily::megatron_fsdp_v1,

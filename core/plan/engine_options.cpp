@@ -208,12 +208,21 @@ std::string EngineOptions::changes(EngineKind engine) const {
   return fmt::format("{}", fmt::join(changed, " "));
 }
 
-std::string EngineOptions::statement(EngineKind engine) const {
+std::vector<std::string_view> EngineOptions::only_with_fp8() const {
+  std::vector<std::string_view> words;
+  for (const auto& [word, value] : given_)
+    if (std::ranges::find(kEngineOptions, word, &EngineOption::word)->with_fp8)
+      words.push_back(word);
+  return words;
+}
+
+std::string EngineOptions::statement(EngineKind engine, bool has_fp8) const {
   std::vector<std::string> given;
   std::vector<std::string> defaults;
   for (const EngineOption* option : options_of(engine))
-    (given_.contains(option->word) ? given : defaults)
-        .push_back(option_text(*option, value(engine, option->word), ' '));
+    if (has_fp8 || !option->with_fp8)
+      (given_.contains(option->word) ? given : defaults)
+          .push_back(option_text(*option, value(engine, option->word), ' '));
   if (given.empty() && defaults.empty()) return "";
   if (!defaults.empty()) given.push_back(fmt::format("by default {}", fmt::join(defaults, ", ")));
   return fmt::format("options of {}: {}", to_string(engine), fmt::join(given, ", "));

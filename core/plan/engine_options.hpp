@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"
@@ -63,6 +64,7 @@ struct EngineOption {
   std::string_view help = {};                     ///< of a flag
   std::string_view examples = {};                 ///< of a flag's values, with blanks between
   std::optional<EngineKind> only = std::nullopt;  ///< the one engine of the family that has it
+  bool with_fp8 = false;                          ///< has a meaning with --fp8 alone
 
   [[nodiscard]] constexpr bool is_flag() const { return word.starts_with("--"); }
   [[nodiscard]] constexpr bool is_of(const EngineTraits& engine) const {
@@ -93,6 +95,19 @@ inline constexpr std::array kEngineOptions{
                  "the loss works on bf16 logits, without a copy in fp32"},
     EngineOption{"--hold-logits", EngineFamily::fsdp2, false, 0, "",
                  "the training loop holds the logits through backward"},
+    // torchao's Float8LinearConfig, and its function after the optimizer.
+    EngineOption{.word = "enable_fsdp_float8_all_gather",
+                 .family = EngineFamily::fsdp2,
+                 .usual = false,
+                 .with_fp8 = true},
+    EngineOption{.word = "precompute_float8_dynamic_scale_for_fsdp",
+                 .family = EngineFamily::fsdp2,
+                 .usual = false,
+                 .with_fp8 = true},
+    EngineOption{.word = "force_recompute_fp8_weight_in_bwd",
+                 .family = EngineFamily::fsdp2,
+                 .usual = false,
+                 .with_fp8 = true},
     EngineOption{"bucket_cap_mb", EngineFamily::ddp, std::int64_t{25}, 1},
     EngineOption{"gradient_as_bucket_view", EngineFamily::ddp, false},
     EngineOption{"limit_all_gathers", EngineFamily::fsdp1, true},
@@ -167,8 +182,11 @@ class EngineOptions {
 
   /// The options of the engine that differ from its defaults, as they are given; empty: none.
   [[nodiscard]] std::string changes(EngineKind engine) const;
-  /// One sentence with all options of the engine; empty if it has none.
-  [[nodiscard]] std::string statement(EngineKind engine) const;
+  /// One sentence with all options of the engine; empty if it has none. `has_fp8`: with those of
+  /// --fp8.
+  [[nodiscard]] std::string statement(EngineKind engine, bool has_fp8 = false) const;
+  /// The options that were given and that have a meaning with --fp8 alone.
+  [[nodiscard]] std::vector<std::string_view> only_with_fp8() const;
 
  private:
   [[nodiscard]] const OptionValue& value(EngineKind engine, std::string_view word) const;

@@ -1,6 +1,7 @@
 #include "gpu_backend/tool/measured_run.hpp"
 
 #include "core/base/quantity.hpp"
+#include "reports/record/kernel_times.hpp"
 #include "reports/record/step_figures.hpp"
 
 namespace mfsdp {
@@ -61,6 +62,9 @@ void complete(MeasuredRun& run, const RankMachine& machine, const PredictedRun& 
                          .value = ran.step.rank});
   run.time = ran.step.time;
   run.timeline = ran.step.timeline;
+  if (run.config.has_fp8() && !run.timeline.empty())
+    for (Fact& fact : kernel_facts(kernel_times(run.timeline)))
+      run.facts.push_back(std::move(fact));
   run.launches = ran.launches;
   if (ran.classes.size() == predicted.classes.size())
     for (std::size_t c = 0; c < ran.classes.size(); ++c)

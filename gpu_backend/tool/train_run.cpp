@@ -20,6 +20,7 @@
 #include "core/cli/common_options.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/plan/fp8.hpp"
 #include "core/plan/job.hpp"
 #include "core/request/plan_file.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
@@ -208,7 +209,8 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
   if (unread) return fail("standard output", "cannot be written", Fault::environment);
   if (options.common.trace)
     MFSDP_TRY(write_trace(run, *options.common.trace, nullptr, job.programs));
-  if (run.time.mfu > 1)
+  const double most = run.config.has_fp8() ? kFp8Speed : 1;  // MFU is of the peak in bf16
+  if (run.time.mfu > most)
     report_warning(
         session.err,
         fmt::format("measured {:.0f} TFLOP/s are above the peak of --gpu {}: another GPU "

@@ -14,7 +14,9 @@
 #include "core/model/model.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/engine.hpp"
+#include "core/plan/fp8.hpp"
 #include "core/shard/groups.hpp"
+#include "reports/record/kernel_times.hpp"
 #include "reports/record/step_figures.hpp"
 
 namespace mfsdp {
@@ -301,6 +303,36 @@ void add_host(Screen& screen, const HostTime& host, Nanos step) {
                           format_percent(share), bound));
 }
 
+/// "GEMMs in FP8 282.0 ms, casts to FP8 43.0 ms, ...": kernels by group, where they are known.
+std::string kernel_line(const Facts& facts) {
+  std::string text;
+  const auto add = [&](KernelGroup group, std::string_view words) {
+    const auto time = time_of(group, facts);
+    if (time && *time > Nanos(0))
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", words, format_duration(*time));
+  };
+  add(KernelGroup::gemm_fp8, "GEMMs in FP8");
+  add(KernelGroup::casts, "casts to FP8");
+  add(KernelGroup::gemm, "GEMMs in bf16");
+  add(KernelGroup::attention, "attention");
+  add(KernelGroup::optimizer, "optimizer");
+  add(KernelGroup::others, "others");
+  return text;
+}
+
+/// MFU's denominator is the peak in bf16, also where GEMMs are in FP8.
+void add_fp8(Screen& screen, const RunResult& run) {
+  if (!run.config.has_fp8()) return;
+  if (run.time.mfu > 0)
+    screen.line(fmt::format(
+        "       MFU is of the peak in bf16, {} TFLOP/s; of the peak in FP8, {}, it is {}",
+        format_real(run.time.tflops_per_gpu / run.time.mfu, 0),
+        format_real(kFp8Speed * run.time.tflops_per_gpu / run.time.mfu, 0),
+        format_percent(run.time.mfu / kFp8Speed)));
+  if (const std::string kernels = kernel_line(run.facts); !kernels.empty())
+    screen.line("       kernels: " + kernels);
+}
+
 void add_time(Screen& screen, const RunResult& run) {
   const TimeSummary& time = run.time;
   const double total =
@@ -319,6 +351,7 @@ void add_time(Screen& screen, const RunResult& run) {
                           time.tflops_per_gpu < 0.05 ? format_rate(time.tflops_per_gpu)
                                                      : format_real(time.tflops_per_gpu, 1),
                           format_percent(time.mfu)));
+  add_fp8(screen, run);
   if (time.host) add_host(screen, *time.host, time.step);
   if (run.config.document_mask)
     screen.line(

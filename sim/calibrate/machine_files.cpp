@@ -48,6 +48,8 @@ void add_compute(TomlText& toml, const Gpu& gpu) {
   toml.table("compute");
   toml.add("bf16_tflops", gpu.bf16);
   toml.add("fp32_tflops", gpu.fp32);
+  if (gpu.nvfp4 > 0) toml.add("nvfp4_tflops", gpu.nvfp4);
+  if (!gpu.formats.empty()) toml.add("matmul_formats", format_list(gpu.formats));
   toml.add("sms", gpu.sms);
   toml.add("gemm_scale", gpu.gemm_scale);
   toml.add("attention_scale", gpu.attention_scale);

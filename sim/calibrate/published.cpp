@@ -58,6 +58,12 @@ bool is_of_mcore(const PublishedRow& row) {
   return engine && traits_of(*engine).has_experts;
 }
 
+/// With a scale for each tensor, as all published ones have.
+bool is_in_fp8(const PublishedRow& row) {
+  const auto engine = parse<EngineKind>(row.text("engine"));
+  return row.text("precision") == "fp8" && engine && traits_of(*engine).has_fp8;
+}
+
 /// Recomputation in terms of configurations. Megatron-Core recomputes only on request; with
 /// experts, it may recompute the norm before them and their activation.
 std::optional<Recompute> recompute_of(const PublishedRow& row) {
@@ -75,8 +81,8 @@ constexpr std::array<ExclusionRule, 10> kExclusionRules{
      {"context parallelism", [](const PublishedRow& row) { return cut_along(row, "cp"); }},
      {"experts of an engine other than Megatron-Core's distributed optimizer",
       [](const PublishedRow& row) { return has_experts(row) && !is_of_mcore(row); }},
-     {"another precision than bf16",
-      [](const PublishedRow& row) { return row.text("precision") != "bf16"; }},
+     {"another precision than bf16, or FP8 of an engine whose FP8 is not described",
+      [](const PublishedRow& row) { return row.text("precision") != "bf16" && !is_in_fp8(row); }},
      {"a model that is not in the catalogue, or that no engine is described for",
       [](const PublishedRow& row) { return !row.has("shape"); }},
      {"a GPU that is not in the catalogue",
@@ -125,6 +131,7 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
     if (traits_of(engine).reduces_in_grad_dtype) config.grad_dtype = DType::bf16;
   }
   config.microbatches = global_batch / together;
+  if (is_in_fp8(row)) config.fp8 = Fp8Recipe::current;
   config.recompute = {.kind = recompute_of(row).value_or(Recompute::none)};
   MFSDP_TRY(validate(config));
   return engine_config(engine, config);
@@ -217,6 +224,7 @@ std::string described_run(const PublishedRow& row) {
   std::string text = fmt::format("{} GPUs, {} x {}", row.text("gpus"), row.text("seq_len"),
                                  row.text("micro_batch"));
   if (has_experts(row)) text += ", ep " + row.text("ep");
+  if (is_in_fp8(row)) text += ", FP8";
   if (row.text("recompute") == "full") text += ", recomputed";
   if (row.text("recompute") == "layernorm+moe_act") text += ", parts recomputed";
   return text;

@@ -158,7 +158,8 @@ double CostModel::fp8_gemm_ns(const Kernel& kernel) const {
   const GemmShape shape = gemm_shape(kernel);
   if (!measured || shape.m <= 0 || shape.n <= 0 || shape.k <= 0) return gemm_ns(kernel) / kFp8Speed;
   const auto gradient = std::ranges::find(kernel.operands, "weight_grad", &Operand::role);
-  const bool in_fp32 = gradient != kernel.operands.end() && gradient->dtype == DType::fp32;
+  const bool in_fp32 = (gradient != kernel.operands.end() && gradient->dtype == DType::fp32) ||
+                       kernel.attribute("adds_fp32") != 0;  // of other engines
   return measured->nanoseconds(shape, false) * (in_fp32 ? kFp8AddedInFp32 : 1);
 }
 

@@ -2,7 +2,8 @@
 // kernels, all other operations are fused. Forward keeps what the partitioner's rules select: inputs
 // of the kernels of backward that are not fused, and sums over rows. Tensors that follow from those
 // element by element are computed again. With selective checkpointing by operator only the operators
-// on its list are kept.
+// on its list are kept. With --fp8, casts of the inputs of GEMMs are kept in their place
+// (float8_linear.hpp); a model whose query, key and value are one GEMM is compiled like Phi-3 then.
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 #include <string_view>
 
 #include "sim/engines/compiled_graph.hpp"
+#include "sim/engines/float8_linear.hpp"
 #include "sim/engines/module_block.hpp"
 #include "sim/engines/module_weights.hpp"
 
@@ -23,7 +25,9 @@ class CompiledModuleBlock final : public LlamaBlock {
   CompiledModuleBlock(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options)
       : LlamaBlock(step, config, options.selective_ac.every),
         options_(options),
-        weights_(module_weights(config, options.modules)) {}
+        weights_(options.modules == Modules::fused ? block_weights(config.model)
+                                                   : module_weights(config, options.modules)),
+        float8_(step, options.float8, llama_sizes(config).tokens) {}
 
   Tensor forward(std::size_t layer, Tensor /*input*/) override {
     Pass pass(step_);
@@ -89,11 +93,14 @@ class CompiledModuleBlock final : public LlamaBlock {
     std::map<std::string_view, Value> values;
     std::map<std::string, Value> gradients;  ///< by weight
     std::set<std::string_view> keeps;
-    std::int64_t mask = 0;  ///< bytes of a mask in bf16
+    std::map<std::string_view, Value> d_outputs;  ///< casts of them, by layer
+    std::int64_t mask = 0;                        ///< bytes of a mask in bf16
+    bool in_fp8 = false;
     bool is_backward = false;
   };
 
   void begin(Pass& pass, std::size_t layer) {
+    pass.in_fp8 = config_.has_fp8(static_cast<std::int64_t>(layer));
     if (config_.model.slides(static_cast<std::int64_t>(layer)))
       pass.mask = mask_bytes(config_, kHalf);
     shares_ = config_.model.heads != config_.model.kv_heads &&
@@ -101,7 +108,13 @@ class CompiledModuleBlock final : public LlamaBlock {
     repeats_ = shares_ && config_.model.kv_heads > 1;  // a single head is repeated by a view
   }
 
-  [[nodiscard]] bool is_fused() const { return config_.model.fused_weights; }
+  [[nodiscard]] bool is_fused() const {
+    return config_.model.fused_weights || options_.modules == Modules::fused;
+  }
+  [[nodiscard]] const char* attention_input() const {
+    return has_input_norms() ? "normed1" : "input";
+  }
+  [[nodiscard]] const char* mlp_input() const { return has_input_norms() ? "normed2" : "sum"; }
   [[nodiscard]] bool has_output_norms() const {
     return config_.model.output_norms || !has_input_norms();
   }
@@ -129,7 +142,18 @@ class CompiledModuleBlock final : public LlamaBlock {
     if (config_.model.qk_norm) add({"query", "key", "query_rstd", "key_rstd"});
     if (has_output_norms()) add({"down", "down_rstd"});
     if (!has_input_norms()) add({"sum"});
+    if (config_.has_fp8(static_cast<std::int64_t>(layer))) keep_casts(names);
     return names;
+  }
+
+  /// Backward multiplies the casts, and not what they were made of.
+  void keep_casts(std::set<std::string_view>& names) const {
+    for (const char* input : {"normed1", "normed2", "product"}) names.erase(input);
+    for (const char* input : {attention_input(), "attention", mlp_input(), "product"})
+      names.insert(Float8Linear::cast_name(input));
+    if (!float8_.keeps_weights()) return;
+    for (const Weight& weight : weights_)
+      if (weight.columns > 1) names.insert(Float8Linear::weight_name(weight.name));
   }
 
   // ---- Kernels -----------------------------------------------------------------------------
@@ -154,16 +178,52 @@ class CompiledModuleBlock final : public LlamaBlock {
       step_.gemm(kind, name, sizes_.tokens, outputs, inputs);
     });
   }
-  void project(Pass& pass, const char* name, std::int64_t outputs, std::int64_t inputs) {
+  void project(Pass& pass, const char* name, const char* input, std::int64_t outputs,
+               std::int64_t inputs) {
     if (pass.has(name)) return;
+    const std::string_view weight = Float8Linear::weight_name(name);
+    if (pass.in_fp8) {
+      cast_input(pass, input, inputs);
+      if (!pass.has(weight))
+        if (const auto cast = float8_.weight(pass.graph, name, outputs * inputs))
+          pass.values[weight] = *cast;
+    }
     pass.make(name, checked_mul(sizes_.tokens * kHalf, outputs));
-    gemm(pass, GemmKind::forward, name, outputs, inputs);
+    if (!pass.in_fp8) return gemm(pass, GemmKind::forward, name, outputs, inputs);
+    float8_.forward(pass.graph, name, outputs, inputs);
+    if (!pass.keeps.contains(weight)) pass.drop(weight);
   }
-  void weight_gradient(Pass& pass, const char* name, const char* made, std::int64_t outputs,
-                       std::int64_t inputs) {
+  /// Element-wise kernels find the largest magnitude of what they make.
+  void cast_input(Pass& pass, std::string_view input, std::int64_t columns) {
+    const std::string_view name = Float8Linear::cast_name(input);
+    if (pass.has(name)) return;
+    const Largest largest = input == "product" ? Largest::by_producer : Largest::by_a_pass;
+    pass.values[name] = float8_.cast(pass.graph, name, sizes_.tokens * columns, largest);
+  }
+  /// The gradients of a layer's weight and input, in this order. `input`: that of forward.
+  void weight_gradient(Pass& pass, const char* name, const char* made, const char* input,
+                       std::int64_t outputs, std::int64_t inputs) {
+    if (pass.in_fp8) {
+      const std::string_view layer = name;
+      const bool is_fused_kernel = layer != "down" && layer != "out" && layer != "value";
+      pass.d_outputs[layer] =
+          float8_.cast(pass.graph, "d_output_fp8", sizes_.tokens * outputs,
+                       is_fused_kernel ? Largest::by_producer : Largest::by_a_pass);
+      cast_input(pass, input, inputs);
+    }
     pass.gradients[name] =
         pass.graph.make(made, kHalf * outputs * inputs, Category::unsharded_grad);
-    gemm(pass, GemmKind::weight_gradient, name, outputs, inputs);
+    if (pass.in_fp8)
+      float8_.weight_gradient(pass.graph, name, outputs, inputs);
+    else
+      gemm(pass, GemmKind::weight_gradient, name, outputs, inputs);
+  }
+  void input_gradient(Pass& pass, const char* name, std::int64_t outputs, std::int64_t inputs) {
+    if (!pass.in_fp8) return gemm(pass, GemmKind::input_gradient, name, outputs, inputs);
+    const std::string_view weight = Float8Linear::weight_name(name);
+    float8_.input_gradient(pass.graph, name, outputs, inputs, pass.has(weight));
+    pass.drop(weight);
+    pass.graph.drop(pass.d_outputs.at(name));
   }
   void phase(Pass& pass, Phase phase) {
     pass.graph.note([this, phase] { step_.set_phase(phase); });
@@ -172,7 +232,7 @@ class CompiledModuleBlock final : public LlamaBlock {
   // ---- Forward -----------------------------------------------------------------------------
 
   void norm1(Pass& pass) {
-    if (!has_input_norms() || pass.has("normed1")) return;
+    if (!has_input_norms() || pass.has("normed1") || pass.has("normed1_fp8")) return;
     pass.make("normed1_rstd", sizes_.statistic);
     pass.make("normed1", sizes_.state);
     elementwise(pass, KernelKind::rms_norm_forward, "norm1", 2 * sizes_.state);
@@ -184,19 +244,19 @@ class CompiledModuleBlock final : public LlamaBlock {
     // Backward needs no projections of heads that it has rotated or repeated.
     const bool rotated = pass.has("rotated_query");
     if (is_fused()) {
-      project(pass, "qkv", sizes_.qkv_columns, sizes_.hidden);
+      project(pass, "qkv", attention_input(), sizes_.qkv_columns, sizes_.hidden);
     } else {
-      if (!rotated) project(pass, "query", sizes_.query_columns, sizes_.hidden);
-      if (!rotated) project(pass, "key", sizes_.key_columns, sizes_.hidden);
-      if (!pass.has("repeated_value")) project(pass, "value", sizes_.key_columns, sizes_.hidden);
+      const char* const input = attention_input();
+      if (!rotated) project(pass, "query", input, sizes_.query_columns, sizes_.hidden);
+      if (!rotated) project(pass, "key", input, sizes_.key_columns, sizes_.hidden);
+      if (!pass.has("repeated_value"))
+        project(pass, "value", input, sizes_.key_columns, sizes_.hidden);
     }
-    pass.dies({"normed1", "normed1_rstd"});
+    pass.dies({"normed1", "normed1_rstd", "normed1_fp8", "input_fp8"});
     rotate(pass);
     mix(pass);
-    if (pass.has("out")) return;
-    pass.make("out", sizes_.state);
-    gemm(pass, GemmKind::forward, "out", sizes_.hidden, sizes_.query_columns);
-    pass.dies({"attention"});
+    project(pass, "out", "attention", sizes_.hidden, sizes_.query_columns);
+    pass.dies({"attention", "mixed_fp8"});
   }
 
   void rotate(Pass& pass) {
@@ -251,7 +311,7 @@ class CompiledModuleBlock final : public LlamaBlock {
       pointwise(pass, KernelKind::accumulate, "sum", 3 * sizes_.state);
       return;
     }
-    if (pass.has("normed2")) return;
+    if (pass.has("normed2") || pass.has("normed2_fp8")) return;
     pass.make("normed2_rstd", sizes_.statistic);
     pass.make("normed2", sizes_.state);
     elementwise(pass, KernelKind::rms_norm_forward, "norm2", 3 * sizes_.state);
@@ -260,16 +320,16 @@ class CompiledModuleBlock final : public LlamaBlock {
 
   void open_mlp(Pass& pass) {
     if (is_fused()) {
-      project(pass, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
+      project(pass, "gate_up", mlp_input(), 2 * sizes_.ffn, sizes_.hidden);
     } else {
-      project(pass, "gate", sizes_.ffn, sizes_.hidden);
-      project(pass, "up", sizes_.ffn, sizes_.hidden);
+      project(pass, "gate", mlp_input(), sizes_.ffn, sizes_.hidden);
+      project(pass, "up", mlp_input(), sizes_.ffn, sizes_.hidden);
     }
-    pass.dies({"normed2"});
+    pass.dies({"normed2", "normed2_fp8", "sum_fp8"});
   }
 
   void multiply(Pass& pass) {
-    if (pass.has("product")) return;
+    if (pass.has("product") || pass.has("product_fp8")) return;
     pass.make("product", sizes_.product);
     pointwise(pass, KernelKind::swiglu_forward, "swiglu", 3 * sizes_.product);
     pass.dies({"gate", "up", "gate_up"});
@@ -278,8 +338,8 @@ class CompiledModuleBlock final : public LlamaBlock {
   void feed(Pass& pass) {
     open_mlp(pass);
     multiply(pass);
-    project(pass, "down", sizes_.hidden, sizes_.ffn);
-    pass.dies({"product"});
+    project(pass, "down", "product", sizes_.hidden, sizes_.ffn);
+    pass.dies({"product", "product_fp8"});
     norm_of_mlp(pass);
   }
 
@@ -308,7 +368,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     open_mlp(pass);
     if (has_output_norms() && !pass.has("down")) {
       multiply(pass);
-      project(pass, "down", sizes_.hidden, sizes_.ffn);
+      project(pass, "down", "product", sizes_.hidden, sizes_.ffn);
       norm_of_mlp(pass);
     }
     phase(pass, Phase::backward);
@@ -323,10 +383,10 @@ class CompiledModuleBlock final : public LlamaBlock {
       pass.drop_all({"down", "down_rstd"});
     }
     multiply(pass);
-    weight_gradient(pass, "down", "down_grad", sizes_.hidden, sizes_.ffn);
-    pass.drop("product");
+    weight_gradient(pass, "down", "down_grad", "product", sizes_.hidden, sizes_.ffn);
+    pass.drop_all({"product", "product_fp8"});
     pass.make("d_product", sizes_.product);
-    gemm(pass, GemmKind::input_gradient, "down", sizes_.hidden, sizes_.ffn);
+    input_gradient(pass, "down", sizes_.hidden, sizes_.ffn);
     pass.drop("d_down");
     if (is_fused()) {
       pass.make("d_gate_up", sizes_.gate_up);
@@ -338,20 +398,20 @@ class CompiledModuleBlock final : public LlamaBlock {
     pass.drop_all({"gate", "up", "gate_up"});
     if (is_fused()) {
       pass.drop("d_product");
-      weight_gradient(pass, "gate_up", "gate_up_grad", 2 * sizes_.ffn, sizes_.hidden);
-      pass.drop("normed2");
+      weight_gradient(pass, "gate_up", "gate_up_grad", mlp_input(), 2 * sizes_.ffn, sizes_.hidden);
+      pass.drop_all({"normed2", "normed2_fp8", "sum_fp8"});
       pass.make("d_normed2", sizes_.state);
-      gemm(pass, GemmKind::input_gradient, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
+      input_gradient(pass, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
       pass.drop("d_gate_up");
     } else {
-      weight_gradient(pass, "up", "up_grad", sizes_.ffn, sizes_.hidden);
+      weight_gradient(pass, "up", "up_grad", mlp_input(), sizes_.ffn, sizes_.hidden);
       pass.make("d_normed2", sizes_.state);
-      gemm(pass, GemmKind::input_gradient, "up", sizes_.ffn, sizes_.hidden);
+      input_gradient(pass, "up", sizes_.ffn, sizes_.hidden);
       pass.drop("d_up");
-      weight_gradient(pass, "gate", "gate_grad", sizes_.ffn, sizes_.hidden);
-      pass.drop("normed2");
+      weight_gradient(pass, "gate", "gate_grad", mlp_input(), sizes_.ffn, sizes_.hidden);
+      pass.drop_all({"normed2", "normed2_fp8", "sum_fp8"});
       pass.make("d_normed2_gate", sizes_.state);
-      gemm(pass, GemmKind::input_gradient, "gate", sizes_.ffn, sizes_.hidden);
+      input_gradient(pass, "gate", sizes_.ffn, sizes_.hidden);
       pass.drop("d_product");
     }
     sum_backward(pass);
@@ -374,9 +434,10 @@ class CompiledModuleBlock final : public LlamaBlock {
   }
 
   void attention_backward(Pass& pass) {
-    weight_gradient(pass, "out", "out_grad", sizes_.hidden, sizes_.query_columns);
+    weight_gradient(pass, "out", "out_grad", "attention", sizes_.hidden, sizes_.query_columns);
+    pass.drop("mixed_fp8");
     pass.make("d_attention", sizes_.query);
-    gemm(pass, GemmKind::input_gradient, "out", sizes_.hidden, sizes_.query_columns);
+    input_gradient(pass, "out", sizes_.hidden, sizes_.query_columns);
     pass.drop("d_out");
     pass.make("d_rotated_query", sizes_.query);
     pass.make("d_rotated_key", key_gradient());
@@ -425,14 +486,14 @@ class CompiledModuleBlock final : public LlamaBlock {
 
   void projection_backward(Pass& pass, const char* name, const char* made, const char* bias,
                            const char* input, std::string_view gradient, std::int64_t outputs) {
-    weight_gradient(pass, name, made, outputs, sizes_.hidden);
+    weight_gradient(pass, name, made, attention_input(), outputs, sizes_.hidden);
     if (config_.model.qkv_bias) {
       pass.gradients[std::string(name) + "_bias"] =
           pass.graph.make(bias, kHalf * outputs, Category::unsharded_grad);
       elementwise(pass, KernelKind::bias_grad, bias, sizes_.tokens * outputs * kHalf);
     }
     pass.make(input, sizes_.state);
-    gemm(pass, GemmKind::input_gradient, name, outputs, sizes_.hidden);
+    input_gradient(pass, name, outputs, sizes_.hidden);
     pass.drop(gradient);
   }
 
@@ -448,7 +509,7 @@ class CompiledModuleBlock final : public LlamaBlock {
       projection_backward(pass, "query", "query_grad", "query_bias_grad", "d_normed1", "d_query",
                           sizes_.query_columns);
     }
-    pass.drop("normed1");
+    pass.drop_all({"normed1", "normed1_fp8", "input_fp8"});
     if (has_input_norms()) norm_weight(pass, "norm1", "norm1_grad");
     // Written over the gradient of the sum.
     elementwise(pass, KernelKind::rms_norm_backward, "d_norm1", 6 * sizes_.state);
@@ -459,6 +520,7 @@ class CompiledModuleBlock final : public LlamaBlock {
 
   Fsdp2Options options_;
   std::vector<Weight> weights_;
+  Float8Linear float8_;
   std::map<std::size_t, std::map<std::string_view, Tensor>> kept_;  ///< by layer and name
   bool shares_ = false;   ///< attention gets a key for each query head
   bool repeats_ = false;  ///< and these are copies

@@ -10,10 +10,13 @@
 //              it. With elements of several ranks, in a copy, of which a rank copies its own back. Then
 //              the rank copies the gradients that its part shares, whole, into another buffer
 //   ZeRO-1     gradients stay in bf16 until the last microbatch ended; then they are copied into
-//              buckets in the order of modules
+//              buckets in the order of modules. Those of other ranks' parts, and so the bucket, live
+//              until the optimizer has the norm
 //   ZeRO-2     each gradient is copied into the bucket when it is made, in every microbatch. Later
 //              microbatches have a second buffer of the part's gradients, which is added to the first
 //   overlap_comm   reductions run on a stream of their own; without it the compute stream waits
+//   host       waits for the GPU at the end of each microbatch (its throughput timer), and for the
+//              check for overflow
 //   optimizer  checks for overflow in fp32 copies, one gradient at a time; the norm in fp64 copies;
 //              gradients become one flat bf16 tensor, then fp32. One all-gather of all weights, in
 //              place: allgather_bucket_size has no effect where PyTorch has all_gather_into_tensor
@@ -130,6 +133,7 @@ class DeepSpeedStates {
       end_reductions();
     else if (turn.last)
       reduce_all();
+    if (!turn.last) step_.host_wait(step_.record(compute));
   }
 
   void backward(const std::vector<Tensor>& states) {
@@ -253,7 +257,12 @@ class DeepSpeedStates {
       step_.memory_bound(KernelKind::cast, parameter.weight.name + "_own",
                          2 * parameter.weight.elements() * kHalf, reducing());
     }
-    if (parameter.gradient) step_.free(*std::exchange(parameter.gradient, std::nullopt));
+    if (!parameter.gradient) return;
+    const Tensor gradient = *std::exchange(parameter.gradient, std::nullopt);
+    if (parts_.has(rank_, index) || shards_gradients_)
+      step_.free(gradient);
+    else
+      of_others_.push_back(gradient);
   }
 
   [[nodiscard]] std::int64_t own_elements() const {
@@ -280,7 +289,11 @@ class DeepSpeedStates {
       step_.host_wait(*reduced_);
       step_.wait(compute, *std::exchange(reduced_, std::nullopt));
     }
-    for (const Tensor buffer : buffers_) step_.free(buffer);
+    for (const Tensor buffer : buffers_)
+      if (shards_gradients_)
+        step_.free(buffer);
+      else
+        of_others_.push_back(buffer);
     buffers_.clear();
     const Tensor own = *std::exchange(own_, std::nullopt);
     if (!shards_gradients_ || turn_.first) {
@@ -299,8 +312,13 @@ class DeepSpeedStates {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (const std::int64_t elements = parts_.shared(rank_, i); elements > 0)
         check_overflow(elements);
+    sum_over_ranks("overflow", DType::uint8);
+    step_.host_wait(step_.record(compute));  // the host reads the flag
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (const std::int64_t elements = parts_.shared(rank_, i); elements > 0) norm(elements);
+    sum_over_ranks("norm", DType::fp32);
+    for (const Tensor gradient : of_others_) step_.free(gradient);
+    of_others_.clear();
     const std::int64_t part = parts_.part();
     const Tensor flat = step_.allocate("flat_gradients", part * kHalf, Category::main_grad);
     step_.memory_bound(KernelKind::cast, "flatten", 2 * part * kHalf);
@@ -318,6 +336,13 @@ class DeepSpeedStates {
     step_.collective(CollectiveKind::all_gather, "all_gather", part, DType::bf16);
     step_.wait(compute, step_.record(all_gather));
     step_.launch_by(Launcher::operators);
+  }
+
+  /// One number of each rank.
+  void sum_over_ranks(std::string_view name, DType dtype) {
+    step_.wait(reduce_scatter, step_.record(compute));
+    step_.collective(CollectiveKind::all_reduce, name, 1, dtype);
+    step_.wait(compute, step_.record(reduce_scatter));
   }
 
   /// x.float(), isnan(), isinf(), logical_or(), float(), max().
@@ -372,6 +397,8 @@ class DeepSpeedStates {
   std::optional<Mark> reduced_{};
   std::optional<Tensor> own_{};  ///< reduced gradients of the rank's part, of this microbatch
   Tensor gradients_{};           ///< of the step
+  /// ZeRO-1: gradients of other ranks' parts, and the bucket that has some of them.
+  std::vector<Tensor> of_others_{};
 };
 
 }  // namespace

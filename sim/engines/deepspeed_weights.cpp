@@ -13,15 +13,17 @@
 //              reduce-scattered. Shards are copied into, or added to, one buffer, which is kept
 //   overlap_comm   gathers and reductions have streams of their own; without it their memory is the
 //              compute stream's, which waits for reductions
+//   host       waits for the gather, and the reduction, of three before; and for the GPU at the end of
+//              each microbatch (its throughput timer)
 //   optimizer  norms in fp64 copies; sub-group by sub-group: gradients become flat, then fp32
 //
 // The first two steps, in which DeepSpeed records the order of modules and prefetches nothing, are
-// left out. Memory that another stream used is free when the host frees it: a host that is far ahead
-// of the GPU reserves more. Copies out of gathers are on the compute stream here.
+// left out.
 #include "sim/engines/deepspeed_weights.hpp"
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -87,6 +89,7 @@ class DeepSpeedWeights {
         ends_(step_, config_, eager_functions(step_, config_),
               [this](Tensor tensor) { made(tensor); }) {
     for (const ParameterPlace place : ready_order(config_.model)) ready_.push_back(index_of(place));
+    if (overlaps_) step_.add_spare_stream("gathers");
   }
 
   EnginePlan run() {
@@ -227,7 +230,8 @@ class DeepSpeedWeights {
 
   // ---- Gathers -----------------------------------------------------------------------------
 
-  [[nodiscard]] StreamRole gathering() const { return overlaps_ ? all_gather : compute; }
+  /// The stream on which gathers are issued, copied out and allocated. NCCL has one of its own.
+  [[nodiscard]] StreamRole gathering() const { return overlaps_ ? outer : compute; }
 
   /// The hooks of the module that a kernel belongs to.
   void around(const Kernel& kernel, bool is_before) {
@@ -254,6 +258,7 @@ class DeepSpeedWeights {
     const DeepSpeedCoordinator::Fetched fetched = coordinator_.fetch();
     gather(fetched.now);
     for (const std::size_t parameter : current_) use(parameter);
+    if (overlaps_) step_.wait(compute, step_.record(gathering()));
     gather(fetched.ahead);
     step_.launch_by(Launcher::operators);
   }
@@ -266,14 +271,14 @@ class DeepSpeedWeights {
         step_.allocate("gathered", own * ranks_ * kHalf, Category::unsharded_weight, gathering());
     Gather made;
     made.parameters = parameters;
-    if (!overlaps_) step_.wait(all_gather, step_.record(compute));
     if (parameters.size() == 1) {
       parameters_[parameters.front()].whole = whole;
       made.is_copied = true;
     } else {
       made.joined = whole;
-      step_.memory_bound(KernelKind::cast, "join_shards", 2 * own * kHalf, all_gather);
+      step_.memory_bound(KernelKind::cast, "join_shards", 2 * own * kHalf, gathering());
     }
+    step_.wait(all_gather, step_.record(gathering()));
     step_.collective(CollectiveKind::all_gather, "all_gather", own, DType::bf16);
     made.done = step_.record(all_gather);
     for (const std::size_t i : parameters) in_flight_[i] = gathers_.size();
@@ -286,21 +291,32 @@ class DeepSpeedWeights {
     if (found == in_flight_.end()) return;
     Gather& of = gathers_[found->second];
     in_flight_.erase(found);
-    step_.wait(compute, of.done);
+    wait_for_earlier(gathered_);
+    step_.wait(gathering(), of.done);
     if (!std::exchange(of.is_copied, true))
       for (const std::size_t i : of.parameters) {
         const std::int64_t bytes = parameters_[i].elements() * kHalf;
         parameters_[i].whole = step_.allocate(parameters_[i].weight.name + "_gathered", bytes,
                                               Category::unsharded_weight, gathering());
-        step_.memory_bound(KernelKind::cast, parameters_[i].weight.name + "_copy_out", 2 * bytes);
+        step_.memory_bound(KernelKind::cast, parameters_[i].weight.name + "_copy_out", 2 * bytes,
+                           gathering());
       }
+    gathered_.push_back(step_.record(gathering()));
     if (++of.used == of.parameters.size() && of.joined) step_.free(*of.joined);
+  }
+
+  /// Three gathers are in flight at most, and three reductions.
+  void wait_for_earlier(std::deque<Mark>& marks) {
+    constexpr std::size_t kInFlight = 2;  // beside the one that is waited for
+    if (marks.size() <= kInFlight) return;
+    step_.host_wait(marks.front());
+    marks.pop_front();
   }
 
   void release() {
     step_.host_work(kReleaseHook);
     for (const std::size_t i : coordinator_.release(current_))
-      step_.free(*std::exchange(parameters_[i].whole, std::nullopt));
+      step_.free_after(*std::exchange(parameters_[i].whole, std::nullopt), compute);
   }
 
   // ---- A microbatch ------------------------------------------------------------------------
@@ -309,8 +325,10 @@ class DeepSpeedWeights {
     turn_ = turn;
     coordinator_.reset();
     gathers_.clear();
+    gathered_.clear();
+    reduced_.clear();
     at_root(Phase::forward);
-    step_.wait(all_gather, step_.record(compute));  // gathers read what the optimizer has written
+    step_.wait(gathering(), step_.record(compute));  // gathers read what the optimizer has written
     std::vector<Tensor> states{ends_.embed()};
     for (std::size_t layer = 0; layer + 1 < units_.size(); ++layer) {
       step_.at(units_[layer + 1], Phase::forward);
@@ -339,6 +357,7 @@ class DeepSpeedWeights {
     reduce_bucket();
     step_.host_wait(step_.record(reduce_scatter));
     step_.wait(compute, step_.record(reduce_scatter));
+    if (!turn_.last) step_.host_wait(step_.record(compute));
   }
 
   // ---- Gradients ---------------------------------------------------------------------------
@@ -357,7 +376,7 @@ class DeepSpeedWeights {
     if (contiguous_ && elements <= bucket_size_) {
       step_.memory_bound(KernelKind::cast, parameter.weight.name + "_to_bucket",
                          2 * elements * kHalf, reducing());
-      step_.free(gradient);
+      step_.free_after(gradient, reducing());
     } else {
       parameter.gradient = gradient;
     }
@@ -370,6 +389,7 @@ class DeepSpeedWeights {
     const Phase before = step_.phase();
     step_.set_phase(Phase::reduce);
     step_.host_work(kReduceHook);
+    wait_for_earlier(reduced_);
     std::int64_t own = 0;
     for (const std::size_t i : bucket_) own += parameters_[i].shard;
     std::optional<Tensor> joined;
@@ -390,9 +410,10 @@ class DeepSpeedWeights {
                          parameters_[i].weight.name + "_shard",
                          operands * parameters_[i].shard * kHalf, reducing());
       if (parameters_[i].gradient)
-        step_.free(*std::exchange(parameters_[i].gradient, std::nullopt));
+        step_.free_after(*std::exchange(parameters_[i].gradient, std::nullopt), reducing());
     }
     if (joined) step_.free(*joined);
+    reduced_.push_back(step_.record(reducing()));
     bucket_.clear();
     filled_ = 0;
     step_.set_phase(before);
@@ -459,6 +480,8 @@ class DeepSpeedWeights {
   std::vector<Gather> gathers_{};                   ///< of this microbatch
   std::map<std::size_t, std::size_t> in_flight_{};  ///< gather by parameter
   DeepSpeedCoordinator::Call current_{};            ///< of the module that runs
+  std::deque<Mark> gathered_{};                     ///< gathers that the host has not waited for
+  std::deque<Mark> reduced_{};                      ///< likewise reductions
   std::vector<std::size_t> bucket_{};
   std::int64_t filled_ = 0;
 };

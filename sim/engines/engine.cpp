@@ -29,17 +29,39 @@ std::string only_gradients_text(EngineKind engine) {
                      to_string(*traits_of(engine).only_gradients));
 }
 
-std::string engine_basis(EngineKind engine, const ModelShape& model) {
+namespace {
+
+/// Which FP8 is described, and from where.
+std::string_view fp8_basis(EngineFamily family) {
+  if (family == EngineFamily::mcore)
+    return "FP8: --fp8-format hybrid --fp8-recipe tensorwise without --fp8-param-gather; "
+           "Transformer Engine keeps two casts of each weight beside it, made once a step";
+  return "FP8: torchao's Float8Linear, tensorwise, from its source alone; no run of it was "
+         "measured";
+}
+
+std::string model_basis(EngineKind engine, const ModelShape& model) {
   const EngineTraits& traits = traits_of(engine);
   if (traits.family == EngineFamily::fsdp2 && model.experts != 0)
     return "experts, their exchange and their units from torchtitan's source (b5bcd76) alone; no "
            "run of them was measured";
   const bool is_mpt = model.family == Family::gpt2 && traits.family != EngineFamily::mcore;
-  if (traits.runs_plans || !is_mpt) return std::string(traits.basis);
+  if (!is_mpt) return std::string(traits.basis);
   return fmt::format(
       "{}{}GPT's blocks from the source of MosaicML's llm-foundry (MPT) alone; no run of them was "
       "measured",
       traits.basis, traits.basis.empty() ? "" : "; ");
+}
+
+}  // namespace
+
+std::string engine_basis(EngineKind engine, const PlanConfig& config) {
+  const EngineTraits& traits = traits_of(engine);
+  if (traits.runs_plans) return std::string(traits.basis);
+  std::string basis = model_basis(engine, config.model);
+  if (config.has_fp8())
+    basis += fmt::format("{}{}", basis.empty() ? "" : "; ", fp8_basis(traits.family));
+  return basis;
 }
 
 bool recomputes_modules(EngineKind engine, const ModelShape& model) {
@@ -199,10 +221,24 @@ void check_gradient_types(EngineKind engine, const PlanConfig& config, Reasons& 
     reasons.add(does_otherwise(engine, "--reduce-dtype", only_gradients_text(engine)));
 }
 
+/// What torchao and Transformer Engine do not do, and what is not described of them.
+void check_fp8(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
+  if (!config.has_fp8()) return;
+  const EngineTraits& traits = traits_of(engine);
+  if (!traits.has_fp8) {
+    const std::string_view compiled = traits.family == EngineFamily::fsdp2
+                                          ? "take fsdp2-compile: torchao's casts are compiled"
+                                          : "take fsdp2-compile or mcore, or leave --engine out";
+    reasons.add(cannot_predict(engine, "--fp8", "GEMMs in FP8", compiled));
+  } else if (config.fp8_accumulate != Fp8Accumulate::fast_forward) {
+    reasons.add(does_otherwise(engine, "--fp8-accumulate", "accumulates fast in forward alone"));
+  }
+}
+
 void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.param_dtype != DType::bf16)
     reasons.add(cannot_predict(engine, "--param-dtype", "blocks in other types than bf16"));
-  if (config.has_fp8()) reasons.add(cannot_predict(engine, "--fp8", "GEMMs in FP8"));
+  check_fp8(engine, config, reasons);
   const bool narrow = config.main_dtype == DType::bf16 && traits_of(engine).has_bf16_weights;
   if (config.main_dtype != DType::fp32 && !narrow) reasons.add(only_fp32_weights(engine));
   if (narrow) {
@@ -310,6 +346,8 @@ void check_options(EngineKind engine, const PlanConfig& config, const Fsdp2Optio
   if (options.selective_ac.by_operator && options.modules == Modules::fused)
     reasons.add(cannot_predict(engine, "--selective-ac", "recomputation by operator of fused GEMMs",
                                "add --modules torchtitan or --modules transformers"));
+  if (config.has_fp8() && options.units.parts_of_blocks)
+    reasons.add(cannot_predict(engine, "--fsdp-unit", "parts of blocks in FP8", "take block"));
   for (const auto& [is_given, flag] : {std::pair(options.bf16_loss, "--bf16-loss"),
                                        std::pair(options.holds_logits, "--hold-logits")})
     if (is_given && options.modules == Modules::fused)
@@ -374,6 +412,9 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
   const EngineTraits& traits = traits_of(engine);
   Reasons reasons;
   reasons.add(options.check(engine));
+  if (!config.has_fp8())
+    for (const std::string_view word : options.only_with_fp8())
+      reasons.add(fail("--engine-option", fmt::format("{} needs --fp8 tensorwise", word)));
   if (traits.runs_plans) {
     MFSDP_TRY(reasons.verdict());
     return config;

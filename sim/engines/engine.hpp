@@ -27,9 +27,9 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// The error for --recompute if the engine's recomputation is not modelled.
 [[nodiscard]] tl::unexpected<Error> no_recomputation(EngineKind engine);
 
-/// The origin of the engine's description of that model, where it is not recorded runs alone; empty
+/// The origin of the engine's description of that model and of FP8, where it is not recorded runs alone; empty
 /// otherwise.
-[[nodiscard]] std::string engine_basis(EngineKind engine, const ModelShape& model);
+[[nodiscard]] std::string engine_basis(EngineKind engine, const PlanConfig& config);
 
 /// "keeps and reduces gradients in bf16". Requires an engine with only one type of gradients.
 [[nodiscard]] std::string only_gradients_text(EngineKind engine);

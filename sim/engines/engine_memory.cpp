@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -40,7 +41,8 @@ class Host {
         for (const Op& op : segment.ops)
           if (!run(op)) return false;
     ++steps_;
-    return true;
+    at_ = 0;
+    return plan_.moments.empty() || give_back_until(kLongAgo, nullptr);  // the host has waited
   }
 
  private:
@@ -50,8 +52,13 @@ class Host {
 
   bool run(const Op& op) {
     ++issued_;
+    const OpMoment moment = plan_.moments.empty() ? OpMoment{} : plan_.moments[at_++];
+    if (!plan_.moments.empty() && std::holds_alternative<Acquire>(op.body) &&
+        !give_back_until(moment.issued, &op))
+      return false;
     if (std::holds_alternative<Record>(op.body)) recorded_[op.id.value] = issued_;
-    if (const auto* wait = std::get_if<HostWait>(&op.body); wait != nullptr && !in_use_.empty())
+    if (const auto* wait = std::get_if<HostWait>(&op.body);
+        wait != nullptr && plan_.moments.empty() && !in_use_.empty())
       for (const Binding& binding : wait->bindings)
         if (const auto record = recorded_.find(binding.record.value); record != recorded_.end())
           if (!give_back(record->second, op)) return false;
@@ -65,8 +72,10 @@ class Host {
       const BufferId freed = freed_by(release->buffer);
       if (unmade_.erase(freed.value) > 0) return true;
       HostAllocation made = event(freed, true);
-      made.in_use = std::ranges::binary_search(plan_.in_use, op.id.value, {}, &OpId::value);
-      if (made.in_use) in_use_.push_back({.buffer = freed, .freed = issued_});
+      made.in_use = std::ranges::binary_search(plan_.in_use, op.id, {},
+                                               [](const UseAfterFree& use) { return use.release; });
+      if (made.in_use)
+        in_use_.push_back({.buffer = freed, .freed = issued_, .passed = moment.passed});
       return use_(made, &op);
     }
     return true;
@@ -74,13 +83,23 @@ class Host {
 
   /// Memory freed before `passed` is no longer in use.
   bool give_back(std::int64_t passed, const Op& op) {
-    while (!in_use_.empty() && in_use_.front().freed < passed) {
-      HostAllocation made = event(in_use_.front().buffer, false);
-      made.is_returned = true;
-      in_use_.pop_front();
-      if (!use_(made, &op)) return false;
-    }
+    while (!in_use_.empty() && in_use_.front().freed < passed)
+      if (!give_back_first(&op)) return false;
     return true;
+  }
+
+  /// Memory that its stream has passed by then.
+  bool give_back_until(std::int64_t now, const Op* op) {
+    while (!in_use_.empty() && in_use_.front().passed <= now)
+      if (!give_back_first(op)) return false;
+    return true;
+  }
+
+  bool give_back_first(const Op* op) {
+    HostAllocation made = event(in_use_.front().buffer, false);
+    made.is_returned = true;
+    in_use_.pop_front();
+    return use_(made, op);
   }
 
   [[nodiscard]] BufferId made_by(BufferId buffer) const {
@@ -119,9 +138,12 @@ class Host {
   std::set<std::int64_t> made_{};            // not allocated in the first step
   struct InUse {
     BufferId buffer;
-    std::int64_t freed = 0;  // number of ops issued by then
+    std::int64_t freed = 0;   // number of ops issued by then
+    std::int64_t passed = 0;  // as OpMoment
   };
   std::deque<InUse> in_use_{};
+  static constexpr std::int64_t kLongAgo = std::numeric_limits<std::int64_t>::max();
+  std::size_t at_ = 0;                               // op of the step
   std::int64_t issued_ = 0;                          // ops
   std::map<std::int64_t, std::int64_t> recorded_{};  // by record: ops issued at its last run
 };

@@ -32,15 +32,31 @@ struct Renewal {
   BufferId next;
 };
 
+/// A release of memory that another stream may still use (record_stream).
+struct UseAfterFree {
+  OpId release;
+  StreamId stream;
+};
+
+/// When the host comes to an op of a step and, of a UseAfterFree, when its stream has passed the
+/// release: nanoseconds from the beginning of the step.
+struct OpMoment {
+  std::int64_t issued = 0;
+  std::int64_t passed = 0;
+};
+
 struct EnginePlan {
   Program program;
   std::vector<KeptFrom> kept;  ///< of the first step, then of the second; in the order of the ops
   std::vector<Renewal> renewals{};
   std::vector<HostLaunches> host{};  ///< by the id of an op: to issue it
   std::int64_t padding = 0;          ///< elements in a full copy of the weights
-  /// Releases of memory that other streams may still use (record_stream), ascending. The allocator
-  /// can use it again when the host knows that a later record has passed.
-  std::vector<OpId> in_use{};
+  /// Ascending. The allocator can use such memory again when the host, at its next allocation, finds
+  /// that the stream has passed.
+  std::vector<UseAfterFree> in_use{};
+  /// By op of a step in the host's order, repeats included. Empty: not known; then memory is
+  /// returned when the host waits for a record after the release.
+  std::vector<OpMoment> moments{};
 };
 
 }  // namespace mfsdp

@@ -33,8 +33,7 @@ class Fsdp2 {
     step_.set_l2_bytes(l2_bytes);
     std::vector<std::vector<Weight>> blocks;
     for (std::int64_t layer = 0; layer < config_.model.layers; ++layer)
-      blocks.push_back(is_fused() ? block_weights(config_.model)
-                                  : module_weights(config_, options_.modules, layer));
+      blocks.push_back(weights_of_block(layer));
     units_.make(blocks, root_weights(config_.model));
     step_.at(units_.root(), Phase::input);
     ends_->keep_inputs();
@@ -44,6 +43,13 @@ class Fsdp2 {
   }
 
  private:
+  [[nodiscard]] std::vector<Weight> weights_of_block(std::int64_t layer) const {
+    std::vector<Weight> weights = is_fused() ? block_weights(config_.model)
+                                             : module_weights(config_, options_.modules, layer);
+    if (options_.float8.gathers_fp8 && config_.has_fp8(layer))
+      for (Weight& weight : weights) weight.in_fp8 = weight.columns > 1;
+    return weights;
+  }
   [[nodiscard]] bool is_fused() const { return options_.modules == Modules::fused; }
   [[nodiscard]] bool is_gpt() const { return config_.model.family == Family::gpt2; }
   [[nodiscard]] bool rotates() const { return config_.model.traits().rotates; }
@@ -54,6 +60,7 @@ class Fsdp2 {
       return compiles ? compiled_module_block(step_, config_, options_)
                       : eager_module_block(step_, config_, options_, units_);
     if (is_gpt()) return gpt_block(step_, config_, every);
+    if (config_.has_fp8()) return compiled_module_block(step_, config_, options_);
     if (compiles) return compiled_block(step_, config_, every);
     return eager_block(step_, config_,
                        {.output = OutputGradient::overwritten, .made = {}, .every = every});
@@ -144,7 +151,7 @@ class Fsdp2 {
     units_.pre_backward(UnitPlace::block, layer);
     step_.at(units_.block(layer), Phase::backward);
     // A recomputed block holds its inputs until its end.
-    const bool again = block_->recomputes(layer) || !is_fused();
+    const bool again = block_->recomputes(layer) || !is_fused() || config_.has_fp8();
     const bool is_last_use = layer == 0 && rotates();
     if (is_last_use && !again) block_->free_angles({.cosine = cosine_, .sine = sine_});
     const BlockGradients made = block_->backward(layer, input, gradient);

@@ -13,6 +13,11 @@ namespace {
 constexpr std::int64_t kCopyOutBlock = 65536;
 constexpr std::int64_t kCopyInBlock = 16384;
 
+/// Bytes of an element of a gathered weight.
+std::int64_t gathered_element(const Weight& weight) {
+  return size_of(weight.in_fp8 ? DType::fp8_e4m3 : DType::bf16);
+}
+
 /// The weights of one part of a block.
 std::vector<Weight> of_part(const std::vector<Weight>& block, BlockPart part) {
   std::vector<Weight> weights;
@@ -62,6 +67,8 @@ Fsdp2Units::Shards Fsdp2Units::shards_of(UnitId unit, std::vector<Weight> weight
   made.among = dealt ? RankGroup::same_experts : RankGroup::all;
   for (const Weight& weight : made.weights) {
     made.shard += shard_of(weight);
+    made.shard_bytes += shard_of(weight) * gathered_element(weight);
+    made.has_fp8 |= weight.in_fp8;
     step_.add_padding((padded_rows(weight) - weight.rows) * weight.columns);
   }
   made.whole = made.shard * made.ranks;
@@ -179,29 +186,95 @@ void Fsdp2Units::unshard(Shards& of) {
   step_.host_work(kGatherHook);
   step_.launch_by(Launcher::hook);
   constexpr StreamRole stream = StreamRole::all_gather;
-  const std::int64_t own = of.shard * kHalf;
+  const std::int64_t own = of.shard_bytes;
+  std::vector<Tensor> casts;
   std::optional<Tensor> input;
-  if (main_ != kHalf) {
+  if (of.has_fp8) {
+    casts = cast_shards(of);
+  } else if (main_ != kHalf) {
     input = step_.allocate("gather_input", own, Category::unsharded_weight, stream);
     step_.memory_bound(KernelKind::cast, "gather_cast", of.shard * (main_ + kHalf), stream);
   }
-  of.output = step_.allocate("gather_output", of.whole * kHalf, Category::unsharded_weight, stream);
+  of.output = step_.allocate("gather_output", own * of.ranks, Category::unsharded_weight, stream);
   step_.memory_bound(KernelKind::cast, "gather_copy_in", 2 * own, stream);
-  step_.collective(CollectiveKind::all_gather, "all_gather", of.shard, DType::bf16, of.among);
+  if (of.has_fp8)
+    step_.collective(CollectiveKind::all_gather, "all_gather", own, DType::uint8, of.among);
+  else
+    step_.collective(CollectiveKind::all_gather, "all_gather", of.shard, DType::bf16, of.among);
+  for (const Tensor cast : casts) step_.free(cast);
   if (input) step_.free(*input);
   of.gather = step_.record(stream);
   step_.launch_by(Launcher::operators);
+}
+
+/// torchao casts each weight; the others are cast together.
+std::vector<Tensor> Fsdp2Units::cast_shards(const Shards& of) {
+  constexpr StreamRole stream = StreamRole::all_gather;
+  const auto allocate = [&](const std::string& name, std::int64_t bytes) {
+    return step_.allocate(name, bytes, Category::unsharded_weight, stream);
+  };
+  std::vector<Tensor> casts;
+  std::int64_t others = 0;
+  for (const Weight& weight : of.weights) {
+    const std::int64_t elements = shard_of(weight);
+    if (!weight.in_fp8) {
+      others += elements;
+      continue;
+    }
+    if (!options_.float8.precomputes_scales) {
+      const Tensor absolute = allocate(weight.name + "_absolute", elements * main_);
+      step_.memory_bound(KernelKind::amax, weight.name + "_amax", 3 * elements * main_, stream);
+      step_.wait(StreamRole::reduce_scatter, step_.record(stream));
+      step_.collective(CollectiveKind::all_reduce, weight.name + "_amax_of_ranks", 1, DType::fp32);
+      step_.wait(stream, step_.record(StreamRole::reduce_scatter));
+      step_.free(absolute);
+    }
+    const Tensor scaled = allocate(weight.name + "_scaled", elements * main_);
+    step_.memory_bound(KernelKind::cast_scaled, weight.name + "_scale", 2 * elements * main_,
+                       stream);
+    const Tensor clamped = allocate(weight.name + "_clamped", elements * main_);
+    step_.memory_bound(KernelKind::cast_scaled, weight.name + "_clamp", 2 * elements * main_,
+                       stream);
+    casts.push_back(allocate(weight.name + "_fp8", elements));
+    step_.memory_bound(KernelKind::cast_scaled, weight.name + "_cast", elements * (main_ + 1),
+                       stream);
+    step_.free({scaled, clamped});
+  }
+  if (others > 0 && main_ != kHalf) {
+    casts.push_back(allocate("gather_input", others * kHalf));
+    step_.memory_bound(KernelKind::cast, "gather_cast", others * (main_ + kHalf), stream);
+  }
+  return casts;
+}
+
+/// precompute_float8_dynamic_scale_for_fsdp(), after the optimizer.
+void Fsdp2Units::find_largest_of_shards() {
+  std::int64_t elements = 0;
+  std::int64_t count = 0;
+  for (const Shards& of : groups_)
+    for (const Weight& weight : of.weights)
+      if (weight.in_fp8) {
+        elements += shard_of(weight);
+        ++count;
+      }
+  if (count == 0 || ranks_ == 1 || !options_.float8.precomputes_scales) return;
+  step_.host_work(count * kOptimizerParameter);
+  step_.memory_bound(KernelKind::amax, "amax_of_shards", elements * main_);
+  step_.wait(StreamRole::reduce_scatter, step_.record(StreamRole::compute));
+  step_.collective(CollectiveKind::all_reduce, "amax_of_ranks", count, DType::fp32);
+  step_.wait(StreamRole::compute, step_.record(StreamRole::reduce_scatter));
 }
 
 /// A single rank does not gather; it only casts and copies.
 void Fsdp2Units::cast_alone(Shards& of) {
   std::optional<Tensor> before;
   for (const Weight& weight : of.weights) {
-    const std::int64_t bytes = shard_of(weight) * kHalf;
+    const std::int64_t bytes = shard_of(weight) * gathered_element(weight);
     std::optional<Tensor> cast;
-    if (main_ != kHalf) {
+    if (weight.in_fp8 || main_ != kHalf) {
       cast = step_.allocate(weight.name + "_cast", bytes, Category::unsharded_weight);
-      step_.memory_bound(KernelKind::cast, weight.name + "_cast", 3 * bytes);
+      step_.memory_bound(weight.in_fp8 ? KernelKind::cast_scaled : KernelKind::cast,
+                         weight.name + "_cast", shard_of(weight) * main_ + bytes);
     }
     if (before) step_.free(*before);
     of.gathered.push_back(
@@ -232,11 +305,12 @@ void Fsdp2Units::copy_out(Shards& of) {
   }
   step_.wait(StreamRole::compute, *of.gather);
   for (const Weight& weight : of.weights)
-    of.gathered.push_back(step_.allocate(weight.name + "_gathered",
-                                         padded_rows(weight) * weight.columns * kHalf,
-                                         Category::unsharded_weight));
-  foreach_scratch("copy_out_blocks", of.whole * kHalf / kCopyOutBlock, of.weights.size());
-  step_.memory_bound(KernelKind::cast, "gather_copy_out", 2 * of.whole * kHalf);
+    of.gathered.push_back(step_.allocate(
+        weight.name + "_gathered", padded_rows(weight) * weight.columns * gathered_element(weight),
+        Category::unsharded_weight));
+  const std::int64_t gathered = of.shard_bytes * of.ranks;
+  foreach_scratch("copy_out_blocks", gathered / kCopyOutBlock, of.weights.size());
+  step_.memory_bound(KernelKind::cast, "gather_copy_out", 2 * gathered);
   const Mark copied = step_.record(StreamRole::compute);
   const Tensor output = *std::exchange(of.output, std::nullopt);
   if (phase_ == Phase::forward) {
@@ -456,6 +530,7 @@ void Fsdp2Units::optimizer() {
   }
   step_.at(root_, Phase::optimizer);
   update_weights(step_, config_, elements, owned_.size(), main_);
+  find_largest_of_shards();
   for (Shards& of : groups_) each(of, [this](Shards& one) { step_.free(*one.gradient); });
 }
 

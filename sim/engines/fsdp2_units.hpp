@@ -18,6 +18,10 @@
 //              the ranks that have the same ones, and all else over all ranks. Each is gathered and
 //              reduced for itself. Gathers of the next unit are then issued after those of this one
 //              (torchtitan's set_modules_to_forward_prefetch)
+//   FP8        torchao's float8 gather: a weight's shard is multiplied by its scale, clamped and cast,
+//              operator by operator; the unit is gathered as bytes. The scale is that of the whole
+//              weight: an all-reduce of one number for each weight and gather or, precomputed, one
+//              of all weights after the optimizer
 //   without reduction   set_requires_gradient_sync(False) in all microbatches but the last: whole
 //              gradients stay on every rank, in the type of reductions. Those of the first
 //              microbatch are cast after their unit was resharded, later ones are added
@@ -79,9 +83,11 @@ class Fsdp2Units {
   struct Shards {
     UnitId unit;
     std::vector<Weight> weights;
-    bool reshards = true;    ///< after forward
-    std::int64_t shard = 0;  ///< elements of this rank, padded
-    std::int64_t whole = 0;  ///< of all ranks
+    bool reshards = true;          ///< after forward
+    std::int64_t shard = 0;        ///< elements of this rank, padded
+    std::int64_t whole = 0;        ///< of all ranks
+    std::int64_t shard_bytes = 0;  ///< as it is gathered
+    bool has_fp8 = false;          ///< weights that are gathered in FP8, among others in bf16
     // While the gather's output is live.
     std::optional<Tensor> output{};
     std::vector<Tensor> gathered{};
@@ -103,6 +109,8 @@ class Fsdp2Units {
   [[nodiscard]] std::int64_t padded_rows(const Weight& weight) const;
   [[nodiscard]] std::int64_t shard_of(const Weight& weight) const;
   void keep_weight(UnitId unit, const Weight& weight);
+  [[nodiscard]] std::vector<Tensor> cast_shards(const Shards& of);
+  void find_largest_of_shards();
   [[nodiscard]] Shards shards_of(UnitId unit, std::vector<Weight> weights, bool reshards);
   void group(UnitId unit, std::vector<Weight> weights, bool reshards);
   void group_blocks(const std::vector<std::vector<Weight>>& blocks);

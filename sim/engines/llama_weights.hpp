@@ -18,6 +18,7 @@ struct Weight {
   std::int64_t columns = 1;
   BlockPart part = BlockPart::norms;  ///< of weights of blocks
   bool dealt = false;                 ///< of expert-parallel experts
+  bool in_fp8 = false;                ///< as it is gathered
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };

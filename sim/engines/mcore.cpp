@@ -205,6 +205,7 @@ class Mcore {
   void microbatch(bool first, bool last) {
     gathers_ = first;
     reduces_ = last;
+    modules_.begin(first);
     step_.at(root_, Phase::forward);
     if (first)
       for (const Side& side : sides_)

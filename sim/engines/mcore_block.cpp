@@ -10,6 +10,7 @@ namespace mfsdp {
 // ---- Forward --------------------------------------------------------------------------------
 
 Tensor McoreBlock::forward(const LayerWeights& weights, Tensor /*input*/) {
+  in_fp8_ = config_.has_fp8(weights.layer);
   const Saved kept = run(weights, !recomputes());
   if (!recomputes()) saved_.insert_or_assign(weights.out, kept);
   return kept.output;
@@ -35,6 +36,16 @@ McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
   return kept;
 }
 
+Tensor McoreBlock::cast_input(std::string_view name, Tensor input, LargestMagnitude largest,
+                              bool keep, std::optional<Tensor>& read) {
+  if (!in_fp8_) return input;
+  const TeCasts casts = modules_.cast(name, step_.bytes_of(input) / kHalf, largest, keep);
+  step_.free(input);
+  if (!keep) return casts.row;
+  read = casts.row;
+  return *casts.column;
+}
+
 void McoreBlock::use(std::initializer_list<std::optional<std::size_t>> weights) {
   for (const std::optional<std::size_t>& weight : weights)
     if (weight) hooks_.use(*weight);
@@ -43,8 +54,13 @@ void McoreBlock::use(std::initializer_list<std::optional<std::size_t>> weights) 
 Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
   use({weights.norm1, weights.norm1_bias, weights.qkv, weights.qkv_bias});
   kept.normed1 = modules_.norm("normed1", sizes_.state, sizes_.statistic);
+  std::optional<Tensor> read;
+  kept.normed1.rows =
+      cast_input("normed1", kept.normed1.rows, LargestMagnitude::by_norm, keep, read);
+  cast_weight(weights.qkv, "qkv", sizes_.qkv_columns, sizes_.hidden);
   const Tensor qkv = allocate("qkv", sizes_.qkv);
   gemm(GemmKind::forward, "qkv", sizes_.qkv_columns, sizes_.hidden);
+  free_if_any(read);
   if (!keep) free_norm(kept.normed1);
   if (is_gpt())
     kept.rows = qkv;
@@ -52,8 +68,14 @@ Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
     heads(weights, kept, keep);
   mix(weights, kept, keep);
   hooks_.use(weights.out);
+  std::optional<TeCasts> casts;
+  if (in_fp8_)
+    casts = modules_.cast("attention", sizes_.query / kHalf, LargestMagnitude::by_a_pass, keep);
+  cast_weight(weights.out, "out", sizes_.hidden, sizes_.query_columns);
   const Tensor out = allocate("out", sizes_.state);
   gemm(GemmKind::forward, "out", sizes_.hidden, sizes_.query_columns);
+  if (casts) step_.free(casts->row);
+  if (casts) kept.mixed_cast = casts->column;
   if (!keep || !is_gpt()) step_.free(qkv);
   if (!keep && !is_gpt()) step_.free({kept.query, kept.key});
   if (!keep) step_.free(kept.mixed);
@@ -68,8 +90,13 @@ void McoreBlock::free_norm(const TeNorm& norm) {
 Tensor McoreBlock::multiply(const LayerWeights& weights, Saved& kept, bool keep) {
   use({weights.norm2, weights.norm2_bias, weights.gate_up, weights.gate_up_bias});
   kept.normed2 = modules_.norm("normed2", sizes_.state, sizes_.statistic);
+  std::optional<Tensor> read;
+  kept.normed2.rows =
+      cast_input("normed2", kept.normed2.rows, LargestMagnitude::by_norm, keep, read);
+  cast_weight(weights.gate_up, "gate_up", inner_columns(), sizes_.hidden);
   kept.gate_up = allocate("gate_up", sizes_.tokens * inner_columns() * kHalf);
   gemm(GemmKind::forward, "gate_up", inner_columns(), sizes_.hidden);
+  free_if_any(std::exchange(read, std::nullopt));
   if (!keep) free_norm(kept.normed2);
   kept.product = allocate("product", sizes_.product);
   if (is_gpt())
@@ -78,8 +105,11 @@ Tensor McoreBlock::multiply(const LayerWeights& weights, Saved& kept, bool keep)
     elementwise(KernelKind::swiglu_forward, "swiglu", {3 * sizes_.product, AccessPattern::strided});
   if (!keep) step_.free(kept.gate_up);
   use({weights.down, weights.down_bias});
+  kept.product = cast_input("product", kept.product, LargestMagnitude::by_a_pass, keep, read);
+  cast_weight(weights.down, "down", sizes_.hidden, sizes_.ffn);
   const Tensor down = allocate("down", sizes_.state);
   gemm(GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
+  free_if_any(read);
   if (!keep) step_.free(kept.product);
   return down;
 }
@@ -197,15 +227,20 @@ void McoreBlock::mix(const LayerWeights& weights, Saved& kept, bool keep) {
 
 Tensor McoreBlock::input_and_weight(std::string_view name, std::int64_t outputs,
                                     std::int64_t inputs) {
-  const Tensor input =
-      allocate("d_" + std::string(name) + "_input", sizes_.tokens * inputs * kHalf);
+  const std::string own = "d_" + std::string(name);
+  std::optional<TeCasts> gradient;
+  if (in_fp8_)
+    gradient = modules_.cast(own, sizes_.tokens * outputs, LargestMagnitude::by_a_pass, true);
+  const Tensor input = allocate(own + "_input", sizes_.tokens * inputs * kHalf);
   gemm(GemmKind::input_gradient, name, outputs, inputs);
   gemm(GemmKind::weight_gradient, name, outputs, inputs);
+  if (gradient) step_.free({gradient->row, *gradient->column});
   modules_.keep_stand_in(outputs, inputs);
   return input;
 }
 
 Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor output) {
+  in_fp8_ = config_.has_fp8(weights.layer);
   if (recomputes()) {
     step_.set_phase(Phase::recompute);
     saved_.insert_or_assign(weights.out, run(weights, true));
@@ -283,6 +318,7 @@ Tensor McoreBlock::module_backward(std::string_view product, std::string_view no
 /// The gradient of the QKV rows, of which query, key and value are views: attention writes it.
 Tensor McoreBlock::rows_backward(const LayerWeights& weights, const Saved& kept) {
   const Tensor mixed = input_and_weight("out", sizes_.hidden, sizes_.query_columns);
+  free_if_any(kept.mixed_cast);
   hooks_.ready(weights.out);
   const Tensor rows = allocate("d_qkv", sizes_.qkv);
   step_.scratch("attention_backward_workspace", sizes_.attention_workspace);
@@ -294,6 +330,7 @@ Tensor McoreBlock::rows_backward(const LayerWeights& weights, const Saved& kept)
 McoreBlock::HeadGradients McoreBlock::attention_backward(const LayerWeights& weights,
                                                          const Saved& kept) {
   const Tensor mixed = input_and_weight("out", sizes_.hidden, sizes_.query_columns);
+  free_if_any(kept.mixed_cast);
   hooks_.ready(weights.out);
   const Tensor query = allocate("d_query", sizes_.query);
   const Tensor key = allocate("d_key", sizes_.key);

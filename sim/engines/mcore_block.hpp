@@ -11,6 +11,8 @@
 //   others       latent attention (mcore_latent.hpp) and experts (mcore_experts.hpp) replace either
 //                half; rotations with scaled cosines and sines (YaRN), and biases after attention,
 //                run as PyTorch's own kernels, because neither is fused
+//   FP8          casts of norms' and SwiGLU's outputs are kept in their place, and one of attention's
+//                output beside it
 //   recomputed   a layer keeps only its input; backward repeats all of forward, output included,
 //                and holds both the output and its gradient until its end
 #pragma once
@@ -53,6 +55,7 @@ class McoreBlock {
     McoreLatent::Saved latent{};    ///< in place of norm and heads
     // With normed heads: the norm's input, and its sums.
     std::optional<Tensor> query_rows{}, key_rows{}, query_statistic{}, key_statistic{};
+    std::optional<Tensor> mixed_cast{};  ///< of attention's output in FP8, transposed
     Tensor output;
   };
   struct HeadGradients {
@@ -78,7 +81,22 @@ class McoreBlock {
     step_.memory_bound(kind, name, traffic);
   }
   void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs) {
-    modules_.gemm(kind, name, sizes_.tokens, outputs, inputs);
+    if (in_fp8_)
+      modules_.gemm_fp8(kind, name, {.m = sizes_.tokens, .n = outputs, .k = inputs});
+    else
+      modules_.gemm(kind, name, sizes_.tokens, outputs, inputs);
+  }
+  /// In FP8: casts a GEMM's input, and frees it. The result, which takes its place, is what backward
+  /// needs (`keep`) or what the GEMM reads; the other cast goes to `read`, to be freed after the
+  /// GEMM.
+  [[nodiscard]] Tensor cast_input(std::string_view name, Tensor input, LargestMagnitude largest,
+                                  bool keep, std::optional<Tensor>& read);
+  void cast_weight(std::size_t weight, std::string_view name, std::int64_t outputs,
+                   std::int64_t inputs) {
+    if (in_fp8_) modules_.cast_weight(weight, name, outputs * inputs);
+  }
+  void free_if_any(const std::optional<Tensor>& tensor) {
+    if (tensor) step_.free(*tensor);
   }
   /// Gradients of weight and input in the order of modules: the input's first.
   Tensor input_and_weight(std::string_view name, std::int64_t outputs, std::int64_t inputs);
@@ -134,6 +152,7 @@ class McoreBlock {
   McoreExperts experts_;
   McoreLatent latent_;
   std::map<std::size_t, Saved> saved_{};  ///< by a weight of the layer
+  bool in_fp8_ = false;                   ///< the layer's GEMMs
 };
 
 }  // namespace mfsdp

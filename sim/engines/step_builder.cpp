@@ -265,7 +265,8 @@ void StepBuilder::free(Tensor tensor) {
 
 void StepBuilder::free_after(Tensor tensor, StreamRole stream) {
   const PoolId own = program_.buffers[tensor.buffer].pool;
-  if (own != PoolId{static_cast<std::size_t>(stream)}) in_use_.push_back(OpId{next_op_});
+  const auto used = static_cast<std::size_t>(stream);
+  if (own != PoolId{used}) in_use_.push_back({.release = OpId{next_op_}, .stream = StreamId{used}});
   free(tensor);
 }
 
@@ -295,6 +296,21 @@ void StepBuilder::gemm(GemmKind kind, std::string_view name, std::int64_t m, std
   Kernel kernel{.kind = KernelKind::gemm,
                 .operands = {},
                 .attributes = {{"k", k}, {"kind", number_of(kind)}, {"m", m}, {"n", n}}};
+  kernel.flops = spec_of(kernel)->flops(kernel);
+  if (workspace == GemmWorkspace::pytorchs) take_workspace();
+  add_kernel(name, StreamRole::compute, std::move(kernel));
+}
+
+void StepBuilder::gemm_fp8(GemmKind kind, std::string_view name, const GemmSize& size,
+                           const Fp8Sums& sums, GemmWorkspace workspace) {
+  Kernel kernel{.kind = KernelKind::gemm_fp8,
+                .operands = {},
+                .attributes = {{"adds_fp32", sums.adds_fp32 ? 1 : 0},
+                               {"fast", sums.fast ? 1 : 0},
+                               {"k", size.k},
+                               {"kind", number_of(kind)},
+                               {"m", size.m},
+                               {"n", size.n}}};
   kernel.flops = spec_of(kernel)->flops(kernel);
   if (workspace == GemmWorkspace::pytorchs) take_workspace();
   add_kernel(name, StreamRole::compute, std::move(kernel));

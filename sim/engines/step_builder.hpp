@@ -73,6 +73,19 @@ struct AttentionKind {
   bool whole = false;
 };
 
+/// m tokens, n outputs and k inputs.
+struct GemmSize {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+/// How a GEMM in FP8 sums.
+struct Fp8Sums {
+  bool fast = false;       ///< fewer bits while a tile is computed
+  bool adds_fp32 = false;  ///< the result is added to numbers in fp32
+};
+
 /// Owner of cuBLAS's workspace: PyTorch keeps one for each calling thread.
 enum class GemmWorkspace { pytorchs, callers };
 
@@ -139,6 +152,9 @@ class StepBuilder {
   /// A GEMM of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
             GemmWorkspace workspace = GemmWorkspace::pytorchs);
+  /// The same of operands in FP8.
+  void gemm_fp8(GemmKind kind, std::string_view name, const GemmSize& size, const Fp8Sums& sums,
+                GemmWorkspace workspace = GemmWorkspace::pytorchs);
   /// A GEMM of each expert's rows with its matrix, run consecutively. `gradient`: bytes of an
   /// element to which weight gradients are added; 0: they are written.
   void grouped_gemm(GemmKind kind, std::string_view name, const GroupedShape& shape,
@@ -210,7 +226,7 @@ class StepBuilder {
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;
-  std::vector<OpId> in_use_;
+  std::vector<UseAfterFree> in_use_;
   std::vector<HostLaunches> host_;  ///< by op
   HostLaunches host_work_ = 0;      ///< before the next op
   Launcher launcher_ = Launcher::operators;

@@ -4,14 +4,47 @@
 
 namespace mfsdp {
 
-void TeModules::gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n,
-                     std::int64_t k, Library library) {
+void TeModules::take_workspace() {
   // Size for GPUs since Hopper, and 1024 bytes for alignment.
   constexpr std::int64_t kWorkspace = (std::int64_t{32} << 20) + 1024;
-  if (library == Library::pytorch) return step_.gemm(kind, name, m, n, k);
   if (!workspace_) step_.keep("te_workspace", kWorkspace, Category::workspace);
   workspace_ = true;
+}
+
+void TeModules::gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n,
+                     std::int64_t k, Library library) {
+  if (library == Library::pytorch) return step_.gemm(kind, name, m, n, k);
+  take_workspace();
   step_.gemm(kind, name, m, n, k, GemmWorkspace::callers);
+}
+
+void TeModules::gemm_fp8(GemmKind kind, std::string_view name, const GemmSize& size) {
+  take_workspace();
+  const bool adds_fp32 = kind == GemmKind::weight_gradient && main_gradient_ == kFull;
+  step_.gemm_fp8(kind, name, size, {.fast = kind == GemmKind::forward, .adds_fp32 = adds_fp32},
+                 GemmWorkspace::callers);
+}
+
+TeCasts TeModules::cast(std::string_view name, std::int64_t elements, LargestMagnitude largest,
+                        bool transposes) {
+  const std::string own(name);
+  if (largest == LargestMagnitude::by_a_pass)
+    step_.memory_bound(KernelKind::amax, own + "_amax", elements * kHalf);
+  TeCasts casts{.row = step_.allocate(own + "_fp8", elements, Category::activation)};
+  if (transposes) casts.column = step_.allocate(own + "_fp8_t", elements, Category::activation);
+  step_.memory_bound(KernelKind::cast_scaled, own + "_cast",
+                     elements * (kHalf + (transposes ? 2 : 1)));
+  return casts;
+}
+
+void TeModules::cast_weight(std::size_t weight, std::string_view name, std::int64_t elements) {
+  const std::string own(name);
+  if (cast_weights_.insert(weight).second)
+    for (const char* copy : {"_weight_fp8", "_weight_fp8_t"})
+      step_.keep(own + copy, elements, Category::workspace);
+  if (!is_first_ || !cast_in_step_.insert(weight).second) return;
+  step_.memory_bound(KernelKind::amax, own + "_weight_amax", elements * kHalf);
+  step_.memory_bound(KernelKind::cast_scaled, own + "_weight_cast", elements * (kHalf + 2));
 }
 
 void TeModules::keep_stand_in(std::int64_t rows, std::int64_t columns) {

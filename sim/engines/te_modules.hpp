@@ -4,6 +4,11 @@
 //                      fusion). Autograd receives a placeholder tensor, one for each shape and
 //                      type, which is kept permanently
 //   other gradients    a tensor in bf16, added to the main gradients by the schedule's hook
+//   FP8                with current scaling: inputs, weights and gradients of outputs are cast with a
+//                      scale of the whole tensor, both as stored and transposed, in one pass. Of an
+//                      input the transposed cast alone is kept for backward. Casts of weights are kept
+//                      beside the bf16 weights (the cache of is_first_microbatch), and made once a
+//                      step. Norms find the largest magnitude of what they make
 //   norms              RMSNorm or, in GPT, LayerNorm: one kernel in forward; one in backward, with
 //                      partial sums of each SM for the gradients of weight and bias
 #pragma once
@@ -34,6 +39,15 @@ struct TeNormGradients {
   std::optional<Tensor> bias{};  ///< of LayerNorm
 };
 
+/// How a tensor's largest magnitude is found.
+enum class LargestMagnitude { by_norm, by_a_pass };
+
+/// Casts of one tensor with one scale.
+struct TeCasts {
+  Tensor row;                      ///< as stored
+  std::optional<Tensor> column{};  ///< transposed
+};
+
 class TeModules {
  public:
   TeModules(StepBuilder& step, const PlanConfig& config, WeightHooks hooks)
@@ -45,6 +59,17 @@ class TeModules {
   /// A GEMM of m tokens, n outputs and k inputs.
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
             Library library = Library::transformer_engine);
+  /// The same of casts.
+  void gemm_fp8(GemmKind kind, std::string_view name, const GemmSize& size);
+  /// Casts a tensor of so many elements in bf16.
+  [[nodiscard]] TeCasts cast(std::string_view name, std::int64_t elements, LargestMagnitude largest,
+                             bool transposes);
+  /// Casts the weight in a step's first microbatch.
+  void cast_weight(std::size_t weight, std::string_view name, std::int64_t elements);
+  void begin(bool is_first_microbatch) {
+    is_first_ = is_first_microbatch;
+    if (is_first_) cast_in_step_.clear();
+  }
   /// The placeholder that autograd receives for a weight gradient that is already in the buffer, of
   /// rows x columns.
   void keep_stand_in(std::int64_t rows, std::int64_t columns);
@@ -63,11 +88,16 @@ class TeModules {
                      std::int64_t columns);
 
  private:
+  void take_workspace();
+
   StepBuilder& step_;
   std::int64_t main_gradient_;  ///< bytes of an element
   bool is_layer_norm_;
   WeightHooks hooks_;
   bool workspace_ = false;
+  bool is_first_ = true;
+  std::set<std::size_t> cast_weights_{};  ///< whose casts there are
+  std::set<std::size_t> cast_in_step_{};
   std::set<std::pair<std::int64_t, std::int64_t>> stand_ins_;
 };
 

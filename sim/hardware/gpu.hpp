@@ -1,6 +1,7 @@
 // One kind of GPU: the data from which the simulator prices work on it, each with its source.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "core/base/quantity.hpp"
 #include "core/base/vocabulary.hpp"
 #include "core/plan/price_tables.hpp"
+#include "sim/hardware/matmul_formats.hpp"
 
 namespace mfsdp {
 
@@ -99,13 +101,15 @@ struct Gpu {
   std::string calibration;  ///< "measured": the tables are of this GPU; else "datasheet"
   MeasuredParts measured;   ///< all where `calibration` is "measured"
 
-  Teraflops bf16 = 0;          ///< dense peak; MFU is relative to it
-  Teraflops fp32 = 0;          ///< without tensor cores
-  std::int64_t sms = 0;        ///< streaming multiprocessors or compute units
-  double gemm_scale = 1;       ///< sustained GEMM rate relative to the tables'
-  double attention_scale = 1;  ///< likewise for attention
-  Bytes l2 = kUsualL2;         ///< that compilers' benchmarks write over
-  Nanos launch;                ///< a kernel that does nothing, gap to the next one included
+  Teraflops bf16 = 0;                   ///< dense peak; MFU is relative to it
+  Teraflops fp32 = 0;                   ///< without tensor cores
+  Teraflops nvfp4 = 0;                  ///< dense peak of nvfp4; 0 where it is not multiplied
+  std::vector<MatmulFormat> formats{};  ///< that matrix units multiply; empty: the file has none
+  std::int64_t sms = 0;                 ///< streaming multiprocessors or compute units
+  double gemm_scale = 1;                ///< sustained GEMM rate relative to the tables'
+  double attention_scale = 1;           ///< likewise for attention
+  Bytes l2 = kUsualL2;                  ///< that compilers' benchmarks write over
+  Nanos launch;  ///< a kernel that does nothing, gap to the next one included
 
   Bytes capacity;                     ///< device memory that a process can address
   BytesPerNano memory_bandwidth = 0;  ///< nominal
@@ -151,6 +155,11 @@ struct Gpu {
   /// Keys that the file does not have, each with the value that was assumed: "compute.launch_ns
   /// 3000".
   std::vector<std::string> assumed{};
+
+  /// Whether the file says that matrix units multiply such numbers.
+  [[nodiscard]] bool multiplies(MatmulFormat format) const {
+    return std::ranges::find(formats, format) != formats.end();
+  }
 
   /// Bytes per nanosecond of a large device copy; bytes read and bytes written both count.
   [[nodiscard]] BytesPerNano copy_bandwidth() const { return memory_bandwidth * copy_fraction; }

@@ -119,6 +119,20 @@ MeasuredParts measured_parts(TomlFields& fields, bool all) {
   return parts;
 }
 
+/// Formats of matrix units; NVFP4 alone has a rate that bf16's does not give.
+void read_formats(TomlFields& fields, Gpu& gpu) {
+  constexpr std::string_view kKey = "compute.matmul_formats";
+  if (const std::string list = fields.text_or(kKey, ""); !list.empty()) {
+    const auto formats = parse_formats(list);
+    if (!formats)
+      fields.reject(kKey, "must list formats, separated by \", \": " + name_list<MatmulFormat>());
+    gpu.formats = formats.value_or(std::vector<MatmulFormat>{});
+  }
+  gpu.nvfp4 = fields.optional_number("compute.nvfp4_tflops", kTeraflops).value_or(0);
+  if (gpu.multiplies(MatmulFormat::nvfp4) && gpu.nvfp4 == 0)
+    fields.reject(kKey, "must not list nvfp4 without compute.nvfp4_tflops");
+}
+
 void read_compute(TomlFields& fields, Assumptions& assumed, Gpu& gpu) {
   gpu.title = fields.text_or("title", "");
   gpu.calibration = fields.text_or("calibration", "datasheet");
@@ -128,6 +142,7 @@ void read_compute(TomlFields& fields, Assumptions& assumed, Gpu& gpu) {
   gpu.bf16 = fields.number("compute.bf16_tflops", kTeraflops);
   gpu.fp32 = assumed.number("compute.fp32_tflops", kTeraflops, gpu.bf16 * kFp32Share);
   gpu.sms = fields.integer("compute.sms", kCountRange);
+  read_formats(fields, gpu);
   const bool own_tables = fields.has("tables.gemm");
   gpu.gemm_scale =
       assumed.number("compute.gemm_scale", kScale, own_tables ? 1 : gpu.bf16 / kTablesBf16);

@@ -55,7 +55,35 @@ class Room {
   const EngineMemory& unlimited_;
 };
 
+/// What the allocator takes, and whether there is room for it.
+void count_memory(EngineStep& step, const EngineMachine& machine) {
+  step.settings = machine.settings;
+  if (!machine.settings.limit) step.settings.garbage_collection_threshold = 0;
+  AllocatorSettings settings = step.settings;
+  settings.limit.reset();
+  const EngineMemory unlimited = engine_memory(step.plan, settings);
+  const Bytes left = machine.gpu.capacity - step.outside - machine.reserve;
+  step.room = std::min(left, Bytes(machine.settings.limit.value_or(left.value)));
+  step.settings.limit = std::max<std::int64_t>(step.room.value, 0);
+  const auto room = static_cast<double>(*step.settings.limit);
+  const Room rooms(step.plan, step.settings, unlimited);
+  Attempt tried = rooms.of(room);
+  step.fits = tried.fits;
+  step.memory = std::move(tried.memory);
+  const double error = error_of_room(machine.errors);
+  step.certain = step.fits ? rooms.of(room * (1 - error)).fits_without_retries()
+                           : !rooms.of(room * (1 + error)).fits;
+  raise_pools(step.plan.program, step.memory);
+}
+
 }  // namespace
+
+EngineStep with_moments(EngineStep step, std::vector<OpMoment> moments,
+                        const EngineMachine& machine) {
+  step.plan.moments = std::move(moments);
+  count_memory(step, machine);
+  return step;
+}
 
 double error_of_room(const std::optional<MemoryErrors>& errors) {
   constexpr double kLeast = 0.01;  // memory outside the allocator has an error, too
@@ -73,23 +101,8 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
         .outside = {},
         .room = {},
         .errors = machine.errors};
-    if (!machine.settings.limit) step.settings.garbage_collection_threshold = 0;
-    AllocatorSettings settings = step.settings;
-    settings.limit.reset();
-    const EngineMemory unlimited = engine_memory(step.plan, settings);
     step.outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
-    const Bytes left = machine.gpu.capacity - step.outside - machine.reserve;
-    step.room = std::min(left, Bytes(machine.settings.limit.value_or(left.value)));
-    step.settings.limit = std::max<std::int64_t>(step.room.value, 0);
-    const auto room = static_cast<double>(*step.settings.limit);
-    const Room rooms(step.plan, step.settings, unlimited);
-    Attempt tried = rooms.of(room);
-    step.fits = tried.fits;
-    step.memory = std::move(tried.memory);
-    const double error = error_of_room(machine.errors);
-    step.certain = step.fits ? rooms.of(room * (1 - error)).fits_without_retries()
-                             : !rooms.of(room * (1 + error)).fits;
-    raise_pools(step.plan.program, step.memory);
+    count_memory(step, machine);
     return step;
   } catch (const OverflowError& error) {
     return fail("plan", std::string("its sizes are too large: ") + error.what());

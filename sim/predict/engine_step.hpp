@@ -46,6 +46,11 @@ struct EngineMachine {
 [[nodiscard]] Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config,
                                              const Meta& meta, const EngineMachine& machine);
 
+/// The same step, whose allocator returns memory that other streams use when they have passed it.
+/// `moments`: of step.plan.
+[[nodiscard]] EngineStep with_moments(EngineStep step, std::vector<OpMoment> moments,
+                                      const EngineMachine& machine);
+
 /// Device memory of the step: with everything that the allocator reserves, and, as the lower bound,
 /// with its peak of allocated memory.
 [[nodiscard]] Footprint footprint(const EngineStep& step);

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "core/model/model.hpp"
+#include "core/plan/instances.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/lifetimes.hpp"
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/plan/transport.hpp"
+#include "reports/record/kernel_times.hpp"
 #include "reports/record/rates.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/predict/live_peak.hpp"
@@ -207,6 +209,21 @@ class ClockedSimulation {
     }
   }
 
+  /// Times of the kernels of a class's step, without contention.
+  [[nodiscard]] KernelTimes kernels_of(std::size_t position) const {
+    KernelTimes times{};
+    const Plan& plan = *plans_[position];
+    for (std::size_t s = 0; s < plan.segments.size(); ++s)
+      for_each_op_of_run(plan, s, [&](const Op& op) {
+        const auto* kernel = std::get_if<Kernel>(&op.body);
+        if (kernel == nullptr) return;
+        const Nanos price = models_[position].kernel(*kernel, rows_of(routed_, op));
+        times[static_cast<std::size_t>(group_of(kernel->kind))] +=
+            Nanos(checked_mul(price.value, plan.segments[s].repeat));
+      });
+    return times;
+  }
+
  private:
   /// Whether some class has another clock in that step than it was simulated with.
   bool changes_clock(const Simulation& simulation) {
@@ -301,6 +318,9 @@ Result<Prediction> predict(std::span<const Program> programs, const CostModel& c
     run.cluster = cluster_summary(cluster);
     run.facts = cluster_facts(cluster);
     for (Fact& fact : variation_facts(variation)) run.facts.push_back(std::move(fact));
+    if (program.config.has_fp8())
+      for (Fact& fact : kernel_facts(clocked.kernels_of(simulation.reported_class)))
+        run.facts.push_back(std::move(fact));
     run.calibration = costs.calibration();
     run.cost_model_version = std::string(costs.version());
     run.plan = plan_summary(program, *plans[fullest], pools[fullest]);

@@ -10,6 +10,7 @@
 #include "core/plan/attention_choice.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/hardware/power.hpp"
+#include "sim/predict/engine_moments.hpp"
 #include "sim/predict/gradient_reductions.hpp"
 #include "sim/predict/run_facts.hpp"
 
@@ -87,6 +88,20 @@ void add_reductions(PredictedRun& run, const PredictionRequest& request) {
 
 }  // namespace
 
+namespace {
+
+/// The step with times of its ops, on which it depends when memory that other streams use is free.
+Result<EngineStep> timed(EngineStep step, const EngineMachine& machine,
+                         const PredictionRequest& request) {
+  const std::function<Nanos(const Op&)> host = host_times(step, machine.gpu);
+  MFSDP_LET(prediction, predict({&step.plan.program, 1}, *request.costs, {}, host, {}, "-"));
+  if (!prediction.run.omitted.empty()) return step;  // the timeline is not whole
+  std::vector<OpMoment> moments = moments_of(step.plan, prediction.run.timeline, host);
+  return with_moments(std::move(step), std::move(moments), machine);
+}
+
+}  // namespace
+
 std::span<const Program> programs_of(const PredictionRequest& request) {
   if (request.without_passes) return request.without_passes->programs;
   return {request.program.get(), 1};
@@ -134,12 +149,13 @@ bool cannot_fit(const PredictionRequest& request) {
 Result<PredictionRequest> with_program(PredictionRequest request) {
   if (request.program) return request;
   if (!traits_of(request.engine).runs_plans) {
-    MFSDP_LET(step, engine_step(request.engine, request.config, request.meta,
-                                {.options = request.options,
-                                 .settings = request.allocator,
-                                 .gpu = request.costs->cluster().gpu,
-                                 .reserve = request.reserve,
-                                 .errors = memory_errors(request)}));
+    const EngineMachine machine{.options = request.options,
+                                .settings = request.allocator,
+                                .gpu = request.costs->cluster().gpu,
+                                .reserve = request.reserve,
+                                .errors = memory_errors(request)};
+    MFSDP_LET(step, engine_step(request.engine, request.config, request.meta, machine));
+    if (!step.plan.in_use.empty()) MFSDP_SET(step, timed(std::move(step), machine, request));
     request.step = std::make_shared<const EngineStep>(std::move(step));
     request.program = {request.step, &request.step->plan.program};
     return request;
@@ -168,7 +184,8 @@ Result<Prediction> predict(const PredictionRequest& asked) {
     run.facts.push_back({.topic = "simulation",
                          .name = "memory_error",
                          .value = unknown_memory_error(memory_kind(request))});
-  if (std::string options = request.options.statement(request.engine); !options.empty())
+  if (std::string options = request.options.statement(request.engine, request.config.has_fp8());
+      !options.empty())
     run.facts.push_back(
         {.topic = "simulation", .name = "engine_options", .value = std::move(options)});
   add_reductions(run, request);
@@ -182,7 +199,7 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   run.trust = {.trust_level = std::string(to_string(trust.trust_level)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
-  if (std::string basis = engine_basis(request.engine, request.config.model); !basis.empty())
+  if (std::string basis = engine_basis(request.engine, request.config); !basis.empty())
     run.facts.push_back({.topic = "simulation", .name = "engine_basis", .value = std::move(basis)});
   if (const std::string& tables = request.costs->cluster().gpu.published_prices; !tables.empty())
     run.facts.push_back({.topic = "simulation", .name = "published_prices", .value = tables});

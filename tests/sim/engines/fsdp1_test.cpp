@@ -79,6 +79,22 @@ TEST(Fsdp1, OtherStreamsHoldFlatParametersOfForwardAlone) {
   EXPECT_EQ(held(config, ".flat_parameter"), 0);
 }
 
+// A GPU that keeps up with its host returns memory at once; one that never does, at the step's end.
+TEST(Fsdp1, HoldsNoMoreThanTheStreamsHaveNotPassed) {
+  EnginePlan plan = framework_plan(kFsdp1Engine, config_of(small_llama(), 3072));
+  const std::int64_t by_waits = engine_memory(plan, {}).counters.peak_reserved;
+  std::size_t ops = 0;
+  for (const Segment& segment : plan.program.find_plan(PlanRole::train)->segments)
+    ops += segment.ops.size() * static_cast<std::size_t>(segment.repeat);
+  plan.moments.assign(ops, {.issued = 1, .passed = 0});
+  const std::int64_t at_once = engine_memory(plan, {}).counters.peak_reserved;
+  plan.moments.assign(ops, {.issued = 0, .passed = 1});
+  const std::int64_t at_the_end = engine_memory(plan, {}).counters.peak_reserved;
+  EXPECT_LE(at_once, by_waits);
+  // Flat parameters of four blocks' forward are all held.
+  EXPECT_GE(at_the_end - at_once, 3 * 2 * kSmallBlock);
+}
+
 TEST(Fsdp1, NoSyncKeepsWholeGradients) {
   // At the loss of the second microbatch: 2 bytes a parameter in place of 4 of a shard.
   PlanConfig config = config_of(small_llama(), 3072);

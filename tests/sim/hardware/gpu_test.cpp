@@ -119,6 +119,26 @@ TEST(ParseGpu, TheHostMayBeNamed) {
   EXPECT_THAT(wrong.error().message(), HasSubstr("node.host_launch_ns"));
 }
 
+/// Without the key nothing is known.
+TEST(ParseGpu, StatesWhatMatrixUnitsMultiply) {
+  EXPECT_TRUE(parse_gpu(kGood, "g.toml")->formats.empty());
+  const auto of = [](const std::string& lines) {
+    return parse_gpu(with("sms = 100\n", "sms = 100\n" + lines), "g.toml");
+  };
+  const auto gpu = of("matmul_formats = \"bf16, fp8, nvfp4\"\nnvfp4_tflops = 400\n");
+  ASSERT_TRUE(gpu) << gpu.error().message();
+  EXPECT_TRUE(gpu->multiplies(MatmulFormat::fp8));
+  EXPECT_FALSE(gpu->multiplies(MatmulFormat::mxfp8));
+  EXPECT_EQ(gpu->nvfp4, 400);
+  EXPECT_EQ(format_list(gpu->formats), "bf16, fp8, nvfp4");
+  const auto unknown = of("matmul_formats = \"bf16, fp9\"\n");
+  ASSERT_FALSE(unknown);
+  EXPECT_THAT(unknown.error().message(), HasSubstr("must list formats, separated by"));
+  const auto without_rate = of("matmul_formats = \"bf16, nvfp4\"\n");
+  ASSERT_FALSE(without_rate);
+  EXPECT_THAT(without_rate.error().message(), HasSubstr("compute.nvfp4_tflops"));
+}
+
 TEST(ParseGpu, ErrorsNameLineKeyAndExpectation) {
   EXPECT_EQ(error_of(with("sms = 100", "sms = \"many\"")),
             "x.toml:6: compute.sms must be an integer from 1 to 65536");
