@@ -117,8 +117,9 @@ struct BlockKind {
   Recompute recompute = Recompute::none;
   bool slides = false;
   bool other_rope = false;
-  bool experts = false;  ///< in place of a dense MLP
-  bool fp8 = false;      ///< its linear layers multiply in FP8
+  bool experts = false;    ///< in place of a dense MLP
+  bool fp8 = false;        ///< its linear layers multiply in FP8
+  bool fp8_below = false;  ///< those of the block before do
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };

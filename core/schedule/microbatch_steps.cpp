@@ -82,7 +82,8 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
         .slides = config_.model.slides(block),
         .other_rope = config_.model.has_other_rope(block),
         .experts = config_.model.has_experts(block),
-        .fp8 = config_.has_fp8(block)};
+        .fp8 = config_.has_fp8(block),
+        .fp8_below = block > 0 && config_.has_fp8(block - 1)};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {

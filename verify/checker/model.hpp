@@ -105,6 +105,7 @@ class Model {
   void read_fp8();
   void add_casts(const std::string& value, const char* type, const Shape& shape,
                  const Flow& source);
+  void add_with_amax(Step step);
   void add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                        const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
