@@ -193,6 +193,12 @@ class Builder {
   /// `amax`: the name under which largest_of() has it.
   Fp8Casts cast_of(const std::string& name, const std::string& amax, RecipeOperand input,
                    std::int64_t rows, std::int64_t cols, DType dtype, bool row, bool transposed);
+  /// The weight's casts: gathered ones, or made of the gathered weight.
+  struct Fp8Weight {
+    RecipeOperand cast, scale;
+  };
+  Fp8Weight fp8_weight(const std::string& name, const Linear& layer);
+  Fp8Weight fp8_weight_t(const std::string& name, const Linear& layer);
   Fp8Casts cast_of_d_output(const std::string& layer_name, const Linear& layer, std::int64_t rows,
                             RecipeOperand d_output);
   [[nodiscard]] std::vector<Attribute> fp8_attributes(GemmKind kind, const Linear& layer,

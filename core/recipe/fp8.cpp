@@ -4,6 +4,8 @@
 //   dgrad     d_out --amax, cast--> d8, d8_t     W --cast--> W8_t             d_in = d8 * W8_t^T
 //   wgrad     in --cast--> in8_t, unless it was kept                          d_W = d8_t * in8_t^T
 //
+// With fp8_gather W8 is gathered (core/schedule/fp8_weights.cpp) and W8_t is its transpose.
+//
 // Each tensor has one amax: an output of the kernel that makes the tensor where that kernel has one,
 // else of a kernel `amax`. Casts of what is computed again, and of weights that are gathered again,
 // use that of forward: the values are the same.
@@ -37,6 +39,10 @@ RecipeOperand as(std::string role, RecipeOperand operand) {
 }
 
 RecipeOperand whole_weight(const Linear& layer) { return as("input", weight(layer.weight)); }
+
+RecipeOperand gathered_scale(const Linear& layer) {
+  return as("weight_scale", from(Source::weight_scale, weight(layer.weight)));
+}
 
 }  // namespace
 
@@ -109,35 +115,62 @@ std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& laye
   return attributes;
 }
 
+Builder::Fp8Weight Builder::fp8_weight(const std::string& name, const Linear& layer) {
+  if (config.fp8_gather)
+    return {.cast = in_fp8(weight(layer.weight), kValues), .scale = gathered_scale(layer)};
+  const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+                                layer.outputs, layer.inputs, kValues, true, false);
+  return {.cast = in_fp8(on("weight", made.row), kValues),
+          .scale = on("weight_scale", made.scale)};
+}
+
+/// A gathered cast is transposed: one byte is read and written in place of two and one.
+Builder::Fp8Weight Builder::fp8_weight_t(const std::string& name, const Linear& layer) {
+  if (!config.fp8_gather) {
+    const Fp8Casts made =
+        cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer), layer.outputs,
+                layer.inputs, kValues, false, true);
+    return {.cast = in_fp8(on("weight_t", made.transposed), kValues),
+            .scale = on("weight_scale", made.scale)};
+  }
+  const std::string transposed = name + ".weight.fp8_t";
+  tensor({.name = transposed,
+          .dtype = kValues,
+          .elements = checked_mul(layer.outputs, layer.inputs),
+          .category = Category::workspace,
+          .slot_class = slot_class});
+  kernel(name + ".weight.transpose", KernelKind::transpose,
+         {{"cols", layer.inputs}, {"rows", layer.outputs}},
+         {in_fp8(whole_weight(layer), kValues), in_fp8(on("output", transposed), kValues)});
+  return {.cast = in_fp8(on("weight_t", transposed), kValues), .scale = gathered_scale(layer)};
+}
+
 void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                           RecipeOperand in, RecipeOperand out) {
   const std::string first = layer_of(name);
   const bool again = first != name;
   if (!again) {
     largest_of(name + ".input", in, rows, layer.inputs);
-    largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
+    if (!config.fp8_gather)
+      largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
   }
   const Fp8Casts input = cast_of(name + ".input", first + ".input", std::move(in), rows,
                                  layer.inputs, kValues, true, keeps_transposed && !again);
   if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight", whole_weight(layer),
-                                   layer.outputs, layer.inputs, kValues, true, false);
+  Fp8Weight weights = fp8_weight(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),
          {in_fp8(on("input", input.row), kValues), on("input_scale", input.scale),
-          in_fp8(on("weight", weights.row), kValues), on("weight_scale", weights.scale),
-          std::move(out), stream_workspace()});
+          std::move(weights.cast), std::move(weights.scale), std::move(out), stream_workspace()});
 }
 
 void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                         RecipeOperand d_out, RecipeOperand d_in, bool adds) {
   const std::string first = layer_of(name);
   const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight", whole_weight(layer),
-                                   layer.outputs, layer.inputs, kValues, false, true);
+  Fp8Weight weights = fp8_weight_t(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::input_gradient, layer, rows, adds),
          {in_fp8(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
-          in_fp8(on("weight_t", weights.transposed), kValues), on("weight_scale", weights.scale),
-          std::move(d_in), stream_workspace()});
+          std::move(weights.cast), std::move(weights.scale), std::move(d_in), stream_workspace()});
 }
 
 void Builder::fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,

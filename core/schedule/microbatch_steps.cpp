@@ -65,6 +65,7 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
                                        const FamilyRecipe& family, bool train)
     : e_(emitter), state_(state), config_(emitter.config()), train_(train) {
   carry_.weights.resize(state_.units.size());
+  carry_.casts.resize(state_.units.size());
   gradients_.resize(state_.units.size());
   make_recipes(family);
   make_communicators();

@@ -16,13 +16,27 @@ void Model::read_fp8() {
   fp8_ = recipe == "current";
   fp8_kept_ = config_.value("fp8_keep_bf16", Int{0});
   fp8_accumulate_ = config_.value("fp8_accumulate", "fast_forward");
+  fp8_gather_ = config_.value("fp8_gather", false);
   const Names ways{"fast_forward", "split", "fast"};
-  const bool asks = fp8_kept_ != 0 || fp8_accumulate_ != "fast_forward";
+  const bool asks = fp8_kept_ != 0 || fp8_accumulate_ != "fast_forward" || fp8_gather_;
   if ((!fp8_ && (recipe != "off" || asks)) || fp8_kept_ < 0 || !ways.contains(fp8_accumulate_))
     refuse("config: this checker does not know the FP8 recipe");
   if (fp8_ && (bias_ || biases_ || latent_ || experts_ != 0 || rank_ != 0 || exact_ ||
                config_.at("param_dtype") != "bf16"))
     refuse("config: this model has no FP8 GEMMs");
+}
+
+/// Each matrix whose casts are gathered is a group, and no other parameter is in such a group.
+void Model::check_fp8_groups(const PlanView& view) const {
+  static const Names linear{"attention_out", "down", "gate_up", "qkv"};
+  for (const Group& group : view.groups)
+    for (const auto& [begin, parameter] : group.parameters) {
+      const bool wanted =
+          fp8_gather_ && multiplies_in_fp8(group.unit) && linear.contains(parameter.role);
+      if (group.fp8 != wanted || (wanted && (group.parameters.size() != 1 || !group.trains)))
+        refuse("groups: {} of unit {} is {} as FP8", parameter.role, group.unit,
+               group.fp8 ? "gathered" : "not gathered");
+    }
 }
 
 bool Model::multiplies_in_fp8(Int owner) const {
@@ -77,8 +91,20 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
   const Shape rows_in{tokens, inputs};
   const Shape rows_out{tokens, outputs};
   Flow whole = weight(parameter, {outputs, inputs});
-  whole.role = "input";
-  add_casts(matrix, "fp8_e4m3", {outputs, inputs}, whole);
+  Flow multiplied = reads("weight", "fp8_e4m3", {outputs, inputs}, "fp8 " + matrix);
+  if (fp8_gather_) {
+    multiplied = whole;
+    multiplied.dtype = whole.dtype = "fp8_e4m3";
+    whole.role = "input";
+    add({.kernel = "transpose",
+         .attributes = {{"cols", inputs}, {"rows", outputs}},
+         .flows = {whole, makes("output", "fp8_e4m3", {inputs, outputs},
+                                "transposed fp8 " + matrix)},
+         .fp8 = true});
+  } else {
+    whole.role = "input";
+    add_casts(matrix, "fp8_e4m3", {outputs, inputs}, whole);
+  }
   add_casts(in, "fp8_e4m3", rows_in, reads("input", compute_, rows_in, in));
   add_casts(d_out, "fp8_e5m2", rows_out, reads("input", compute_, rows_out, d_out));
   const auto scale = [](const char* role, const std::string& value) {
@@ -101,8 +127,7 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
     add(std::move(step));
   };
   add_one(0, {reads("input", "fp8_e4m3", rows_in, "fp8 " + in), scale("input_scale", in),
-              reads("weight", "fp8_e4m3", {outputs, inputs}, "fp8 " + matrix),
-              scale("weight_scale", matrix), makes("output", compute_, rows_out, out)});
+              multiplied, scale("weight_scale", matrix), makes("output", compute_, rows_out, out)});
   const std::size_t arrow = d_in.find('>');
   add_one(1,
           {reads("d_output", "fp8_e5m2", rows_out, "fp8 " + d_out), scale("d_output_scale", d_out),

@@ -96,6 +96,7 @@ Model::Model(const PlanView& view)
   read_tensor_ranks(view);
   check_units(view);
   check_parameters(view);
+  check_fp8_groups(view);
   take_part_of_rank();
   add_ends();
   add_norms();

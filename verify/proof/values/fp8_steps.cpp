@@ -28,10 +28,11 @@ std::optional<Value> weight_of(ParameterRole role) {
   }
 }
 
-std::array<Flow, 5> cast_flows(const Kernel& kernel) {
+std::array<Flow, 5> cast_flows(const Kernel& kernel, bool of_shard) {
   using enum ValueForm;
   const Flow input = reads_form("input", Value::excused, whole);
-  if (kernel.kind == KernelKind::amax) return {input, makes_form("amax", amax)};
+  if (kernel.kind == KernelKind::amax)
+    return {input, makes_form("amax", of_shard ? amax_of_shard : amax)};
   std::array<Flow, 5> flows{input, reads_form("amax", Value::excused, amax)};
   const Operand* row = operand_of(kernel, "output");
   const Operand* transposed = operand_of(kernel, "output_t");
