@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -169,6 +170,12 @@ class Builder {
   // what they read is cast once, with a scale from its largest magnitude.
   bool fp8 = false;
   bool keeps_transposed = false;  ///< casts of inputs in forward, for weight gradients
+  /// Gradients of that layer's output are cast for each GEMM by itself: a second read in place of
+  /// memory for both casts at once.
+  std::optional<ParameterRole> casts_apart{};
+  /// Casts SwiGLU's output again from its input, for the weight gradient of `layer`.
+  void cast_product(const std::string& layer, const RecipeOperand& gate_up, std::int64_t rows,
+                    std::int64_t cols);
 
  private:
   /// The columns of an adapter in rows of the whole layer.
@@ -200,7 +207,7 @@ class Builder {
   Fp8Weight fp8_weight(const std::string& name, const Linear& layer);
   Fp8Weight fp8_weight_t(const std::string& name, const Linear& layer);
   Fp8Casts cast_of_d_output(const std::string& layer_name, const Linear& layer, std::int64_t rows,
-                            RecipeOperand d_output);
+                            RecipeOperand d_output, bool transposed);
   [[nodiscard]] std::vector<Attribute> fp8_attributes(GemmKind kind, const Linear& layer,
                                                       std::int64_t rows, bool adds) const;
   void fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,

@@ -97,12 +97,29 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
 }
 
 Builder::Fp8Casts Builder::cast_of_d_output(const std::string& layer_name, const Linear& layer,
-                                            std::int64_t rows, RecipeOperand d_output) {
-  const std::string name = layer_name + ".d_output";
+                                            std::int64_t rows, RecipeOperand d_output,
+                                            bool transposed) {
+  const bool apart = casts_apart == layer.weight;
+  const std::string amax = layer_name + ".d_output";
+  const std::string name = apart && transposed ? layer_name + ".wgrad.d_output" : amax;
   if (const auto found = fp8_casts_.find(name); found != fp8_casts_.end()) return found->second;
-  largest_of(name, d_output, rows, layer.outputs);
-  return fp8_casts_[name] =
-             cast_of(name, name, std::move(d_output), rows, layer.outputs, kGradients, true, true);
+  if (!amax_.contains(amax)) largest_of(amax, d_output, rows, layer.outputs);
+  return fp8_casts_[name] = cast_of(name, amax, std::move(d_output), rows, layer.outputs, kGradients,
+                                    !apart || !transposed, !apart || transposed);
+}
+
+void Builder::cast_product(const std::string& layer, const RecipeOperand& gate_up,
+                           std::int64_t rows, std::int64_t cols) {
+  const std::string name = layer + ".wgrad.input";
+  const Fp8Casts made{.transposed = name + ".fp8_t", .scale = name + ".scale"};
+  tensor({.name = made.transposed,
+          .dtype = kValues,
+          .elements = checked_mul(rows, cols),
+          .slot_class = slot_class});
+  kernel(name + ".cast", KernelKind::swiglu_forward_cast, {{"cols", cols}, {"rows", rows}},
+         {as("gate_up", gate_up), amax_.at(layer + ".input"),
+          in_fp8(on("output_t", made.transposed), kValues), on("output_scale", made.scale)});
+  fp8_casts_[layer + ".input"] = made;
 }
 
 std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& layer,
@@ -166,7 +183,7 @@ void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int
 void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                         RecipeOperand d_out, RecipeOperand d_in, bool adds) {
   const std::string first = layer_of(name);
-  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out), false);
   Fp8Weight weights = fp8_weight_t(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::input_gradient, layer, rows, adds),
          {in_fp8(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
@@ -176,7 +193,7 @@ void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64
 void Builder::fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                         RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
   const std::string first = layer_of(name);
-  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out), true);
   const auto kept = fp8_casts_.find(first + ".input");
   const Fp8Casts input = kept != fp8_casts_.end()
                              ? kept->second

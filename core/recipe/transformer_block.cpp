@@ -64,6 +64,7 @@ class BlockRecipe {
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
     b_.fp8 = kind.fp8;
     b_.keeps_transposed = recompute_ == Recompute::none;
+    if (kind.casts_apart) b_.casts_apart = ParameterRole::gate_up;
     if (kind.experts) experts_.emplace(b_);
     if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
   }
@@ -367,16 +368,25 @@ class BlockRecipe {
     const RecipeOperand d_output =
         model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
                             : residual_gradient("d_output");
+    const bool casts_product =
+        b_.fp8 && !has_product() && gates_.forward == KernelKind::swiglu_forward;
+    const auto weight_gradient = [&] {
+      b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
+                    on("input", has_product() ? at("product") : "d_product"),
+                    weight_grad(ParameterRole::down));
+    };
+    if (casts_product) {
+      b_.cast_product("down", on("gate_up", at("gate_up")), s_.tokens, s_.intermediate);
+      weight_gradient();
+    }
     b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
     std::vector<RecipeOperand> activation{
         on(gates_.input, at("gate_up")),
-        has_product() ? on("d_product") : rewritten(on("d_product"))};
+        has_product() || casts_product ? on("d_product") : rewritten(on("d_product"))};
     if (b_.fp8) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
     b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
               std::move(activation));
-    b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
-                  on("input", has_product() ? at("product") : "d_product"),
-                  weight_grad(ParameterRole::down));
+    if (!casts_product) weight_gradient();
     bias_backward(ParameterRole::down_bias, d_output, s_.hidden);
     bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
     projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",

@@ -84,6 +84,24 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
   }
 }
 
+/// SwiGLU's output may be cast without being stored.
+void Model::add_product_casts() {
+  const Shape inner{tokens, inner_};
+  for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    Step step{.kernel = "swiglu_forward_cast",
+              .attributes = {{"cols", inner_}, {"rows", tokens}},
+              .flows = {reads("gate_up", compute_, {tokens, first_width_}, "gate_up"),
+                        reads("amax", "fp32", {1}, "amax product"),
+                        makes("output_scale", "fp32", {1}, "scale product")},
+              .fp8 = true};
+    if (row) step.flows.push_back(makes("output", "fp8_e4m3", inner, "fp8 product"));
+    if (column)
+      step.flows.push_back(
+          makes("output_t", "fp8_e4m3", {inner_, tokens}, "transposed fp8 product"));
+    add(std::move(step));
+  }
+}
+
 void Model::add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                             const std::array<const char*, 4>& values) {
   const std::string in = values[0], out = values[1], d_out = values[2], d_in = values[3];

@@ -575,6 +575,7 @@ void Model::add_mlp() {
   else
     add_product("down", Place::block, hidden_, inner_,
                 {"product", "mlp_out", "d_output", "d_product"});
+  if (fp8_ && gated_ == "swiglu") add_product_casts();
   add({.kernel = gated_ + "_forward",
        .attributes = sizes,
        .flows = {reads(role, compute_, first, "gate_up"),

@@ -107,6 +107,7 @@ class Model {
   void add_casts(const std::string& value, const char* type, const Shape& shape,
                  const Flow& source);
   void add_with_amax(Step step);
+  void add_product_casts();
   void add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                        const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.

@@ -103,6 +103,32 @@ struct CastScaled {
   }
 };
 
+/// The cast of `product` = silu(gate) * up, which is rounded to T first but not stored. As CastScaled.
+template <class T>
+struct SwigluForwardCast {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  const T* gate_up = nullptr;  ///< gates first
+  const float* amax = nullptr;
+  Fp8Elements<AnyFp8> output = {};
+  Fp8Elements<AnyFp8> output_t = {};
+  float* output_scale = nullptr;
+
+  void state(auto& op) {
+    op.attribute("cols", cols);
+    op.attribute("rows", rows);
+    op.reads("gate_up", gate_up, {"rows", {2, "cols"}});
+    op.reads("amax", amax, {1}, {.element = Element::fp32});
+    op.writes("output", output, {"rows", "cols"}, {.optional = true});
+    op.writes("output_t", output_t, {"cols", "rows"}, {.optional = true});
+    op.writes("output_scale", output_scale, {1}, {.element = Element::fp32});
+    op.expect(output.data != nullptr || output_t.data != nullptr, "output",
+              "expected this operand or output_t");
+    op.expect(output.data == nullptr || output_t.data == nullptr || output.dtype == output_t.dtype,
+              "output_t", "expected the dtype of output");
+  }
+};
+
 /// output[cols, rows] = input[rows, cols]^T, byte by byte.
 struct Transpose {
   std::int64_t rows = 0;

@@ -62,6 +62,24 @@ std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step) {
   return flow;
 }
 
+std::optional<ModelStep> product_cast_step(const ModelShape& model, const Kernel& kernel) {
+  const ModelStep* swiglu = find_step(model, KernelKind::swiglu_forward, 0, std::nullopt);
+  if (swiglu == nullptr) return std::nullopt;
+  const auto flow_of = [&](std::string_view role) {
+    return *std::ranges::find(swiglu->flows, role, &Flow::role);
+  };
+  const Value product = flow_of("product").writes.value;
+  ModelStep step{.kind = kernel.kind};
+  step.flows[0] = flow_of("gate_up");
+  const auto forms = cast_flows(kernel, false);
+  for (std::size_t i = 1; i < forms.size(); ++i) {
+    Flow& flow = step.flows[i] = forms[i];
+    (flow.reads.form == ValueForm::amax ? flow.reads : flow.writes).value = product;
+    if (flow.role.empty()) flow = {};
+  }
+  return step;
+}
+
 std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,
                                       std::optional<ParameterRole> parameter) {
   using enum ValueForm;

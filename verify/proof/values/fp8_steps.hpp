@@ -27,6 +27,10 @@ namespace mfsdp::fp8 {
 /// where that kind has no such operand.
 [[nodiscard]] std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step);
 
+/// A cast of SwiGLU's output from its input; none where the model has none.
+[[nodiscard]] std::optional<ModelStep> product_cast_step(const ModelShape& model,
+                                                         const Kernel& kernel);
+
 /// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
 [[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,
                                                     std::optional<ParameterRole> parameter);

@@ -315,7 +315,11 @@ class Binder {
         kernel.kind == KernelKind::gemm_fp8
             ? fp8::product_step(program_.config.model, variant, role)
             : std::nullopt;
+    std::optional<ModelStep> cast;
+    if (kernel.kind == KernelKind::swiglu_forward_cast && program_.config.has_fp8())
+      cast = fp8::product_cast_step(program_.config.model, kernel);
     if (of_fp8) step = &*of_fp8;
+    if (cast) step = &*cast;
     if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, divided());
     if (step == nullptr || !is_complete(*step, parameters))
@@ -345,8 +349,9 @@ class Binder {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
       const bool gathered = of_fp8 && flow.role == "weight" && parameters.count > 0;
       if (!flow.role.empty() && is_there && !gathered && !bind_flow(kernel, *step, flow, rows)) return;
+      if (cast && flow.role != "gate_up" && !flow.role.empty()) out_.flows.back().row_bytes = 0;
     }
-    if (operand_of(kernel, "amax") != nullptr) {
+    if (!cast && operand_of(kernel, "amax") != nullptr) {
       const std::optional<Flow> amax = fp8::amax_flow(kernel.kind, *step);
       if (!program_.config.has_fp8() || !amax)
         return fail_step("takes the largest magnitude of what no FP8 GEMM reads");
