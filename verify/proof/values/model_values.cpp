@@ -63,8 +63,10 @@ void ModelValues::write(std::uint32_t instance) {
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
     const CellUse* output = use_of(&collective->output);
     if (output != nullptr && is_weight(base_.value)) {
-      for (std::uint32_t c = output->first; c < output->last; ++c)
-        memory_.cells[c].key.form = ValueForm::amax;
+      for (std::uint32_t c = output->first; c < output->last; ++c) {
+        memory_.cells[c].key = largest_[c - output->first];
+        memory_.cells[c].place = 0;
+      }
       return;
     }
     if (output != nullptr && base_.value != Value::unknown) put(*output, base_, 0);
@@ -378,6 +380,7 @@ void ModelValues::find_largest(const Collective& collective, const CellUse& inpu
   if (collective.input.buffer != collective.output.buffer ||
       collective.input.offset != collective.output.offset)
     return report_mismatch("takes largest magnitudes to another place than they are in");
+  largest_.clear();
   for (std::uint32_t c = input.first; c < input.last; ++c) {
     const ValueKey& key = memory_.cells[c].key;
     if (key.form != ValueForm::amax_of_shard || key.microbatch != step_number() ||
@@ -385,6 +388,8 @@ void ModelValues::find_largest(const Collective& collective, const CellUse& inpu
       return report_mismatch(fmt::format("takes the larger one of {}; expected largest magnitudes "
                                          "of this step's shards of weights",
                                          in_words(key)));
+    largest_.push_back(key);
+    largest_.back().form = ValueForm::amax;
   }
   for (const Group& group : program.groups) {
     if (!group.fp8) continue;
