@@ -299,6 +299,8 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = state_.view.homes[to.buffer];
+    if (op.body->value("reduction", "") == "max" && !has_shard_amaxes(state_, from))
+      refuse("{}: takes the maximum of what is no magnitude", op.place());
     if (op.does == "all_to_all" && state_.view.homes[from.buffer].kind.empty() &&
         home.kind.empty()) {
       exchange_rows(op, from, to);
