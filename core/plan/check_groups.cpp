@@ -132,6 +132,10 @@ class GroupCheck {
                   fmt::format("expected only of frozen groups with chunks of {} elements, under "
                               "config.base_dtype nf4",
                               kNf4Elements));
+    if (group.fp8 && (!config().fp8_gather || !group.requires_grad || group.quantised ||
+                      group.parameters.size() != 1 || group.parameters[0].shape.size() != 2))
+      return fail(where + ".fp8",
+                  "expected only of groups of one matrix that train, under config.fp8_gather");
     for (const auto& [placement, name] :
          {std::pair{&group.weight, ".weight"}, std::pair{&group.gradient, ".gradient"},
           std::pair{&group.state, ".state"}, std::pair{&group.shard, ".shard"}})

@@ -399,6 +399,12 @@ inline constexpr std::array kConfigFields{
                 .help = "sums of FP8: fast_forward, split or fast",
                 .takes_list = true,
                 .age = FieldAge::last},
+    ConfigField{.name = "fp8_gather",
+                .member = &PlanConfig::fp8_gather,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-gather",
+                .help = "with --fp8: cast weights once a step, gather casts",
+                .age = FieldAge::last},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.

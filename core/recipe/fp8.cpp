@@ -4,7 +4,10 @@
 //   dgrad     d_out --amax, cast--> d8, d8_t     W --cast--> W8_t             d_in = d8 * W8_t^T
 //   wgrad     in --cast--> in8_t, unless it was kept                          d_W = d8_t * in8_t^T
 //
-// Each tensor has one amax. Casts of what is computed again, and of weights that are gathered again,
+// With fp8_gather W8 is gathered (core/schedule/fp8_weights.cpp) and W8_t is its transpose.
+//
+// Each tensor has one amax: an output of the kernel that makes the tensor where that kernel has one,
+// else of a kernel `amax`. Casts of what is computed again, and of weights that are gathered again,
 // use that of forward: the values are the same.
 #include <algorithm>
 #include <utility>
@@ -37,13 +40,36 @@ RecipeOperand as(std::string role, RecipeOperand operand) {
 
 RecipeOperand whole_weight(const Linear& layer) { return as("input", weight(layer.weight)); }
 
+RecipeOperand gathered_scale(const Linear& layer) {
+  return as("weight_scale", from(Source::weight_scale, weight(layer.weight)));
+}
+
 }  // namespace
 
-/// NAME.amax.
-void Builder::largest_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+RecipeOperand Builder::amax_of(const RecipeOperand& made) {
+  expect_amax_of(made);
+  return made_amax_.at(made.name);
+}
+
+void Builder::expect_amax_of(const RecipeOperand& made) {
+  const std::string name = made.name + ".amax";
+  made_amax_[made.name] = from(made.source, on("amax", name));
+  if (made.source == Source::microbatch &&
+      std::ranges::find(recipe.tensors, name, &RecipeTensor::name) == recipe.tensors.end())
+    tensor({.name = name, .source = Source::microbatch, .dtype = DType::fp32, .elements = 1});
+}
+
+void Builder::largest_of(const std::string& name, const RecipeOperand& input, std::int64_t rows,
                          std::int64_t cols) {
+  const auto made = made_amax_.find(input.name);
+  if (input.source != Source::weight && input.source != Source::previous &&
+      made != made_amax_.end()) {
+    amax_[name] = made->second;
+    return;
+  }
+  amax_[name] = on("amax", name + ".amax");
   kernel(name + ".amax", KernelKind::amax, {{"beta", 0}, {"cols", cols}, {"rows", rows}},
-         {as("input", std::move(input)), on("amax", name + ".amax")});
+         {as("input", input), amax_[name]});
 }
 
 /// NAME.fp8 and NAME.fp8_t with NAME.scale.
@@ -51,7 +77,7 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
                                    RecipeOperand input, std::int64_t rows, std::int64_t cols,
                                    DType dtype, bool row, bool transposed) {
   Fp8Casts made{.scale = name + ".scale"};
-  std::vector<RecipeOperand> operands{as("input", std::move(input)), on("amax", amax)};
+  std::vector<RecipeOperand> operands{as("input", std::move(input)), amax_.at(amax)};
   const bool of_weight = operands.front().source == Source::weight;
   const auto add = [&](const char* role, std::string& as_name, const char* suffix) {
     as_name = name + suffix;
@@ -71,12 +97,29 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
 }
 
 Builder::Fp8Casts Builder::cast_of_d_output(const std::string& layer_name, const Linear& layer,
-                                            std::int64_t rows, RecipeOperand d_output) {
-  const std::string name = layer_name + ".d_output";
+                                            std::int64_t rows, RecipeOperand d_output,
+                                            bool transposed) {
+  const bool apart = casts_apart == layer.weight;
+  const std::string amax = layer_name + ".d_output";
+  const std::string name = apart && transposed ? layer_name + ".wgrad.d_output" : amax;
   if (const auto found = fp8_casts_.find(name); found != fp8_casts_.end()) return found->second;
-  largest_of(name, d_output, rows, layer.outputs);
-  return fp8_casts_[name] = cast_of(name, name + ".amax", std::move(d_output), rows, layer.outputs,
-                                    kGradients, true, true);
+  if (!amax_.contains(amax)) largest_of(amax, d_output, rows, layer.outputs);
+  return fp8_casts_[name] = cast_of(name, amax, std::move(d_output), rows, layer.outputs, kGradients,
+                                    !apart || !transposed, !apart || transposed);
+}
+
+void Builder::cast_product(const std::string& layer, const RecipeOperand& gate_up,
+                           std::int64_t rows, std::int64_t cols) {
+  const std::string name = layer + ".wgrad.input";
+  const Fp8Casts made{.transposed = name + ".fp8_t", .scale = name + ".scale"};
+  tensor({.name = made.transposed,
+          .dtype = kValues,
+          .elements = checked_mul(rows, cols),
+          .slot_class = slot_class});
+  kernel(name + ".cast", KernelKind::swiglu_forward_cast, {{"cols", cols}, {"rows", rows}},
+         {as("gate_up", gate_up), amax_.at(layer + ".input"),
+          in_fp8(on("output_t", made.transposed), kValues), on("output_scale", made.scale)});
+  fp8_casts_[layer + ".input"] = made;
 }
 
 std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& layer,
@@ -89,45 +132,72 @@ std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& laye
   return attributes;
 }
 
+Builder::Fp8Weight Builder::fp8_weight(const std::string& name, const Linear& layer) {
+  if (config.fp8_gather)
+    return {.cast = in_fp8(weight(layer.weight), kValues), .scale = gathered_scale(layer)};
+  const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+                                layer.outputs, layer.inputs, kValues, true, false);
+  return {.cast = in_fp8(on("weight", made.row), kValues),
+          .scale = on("weight_scale", made.scale)};
+}
+
+/// A gathered cast is transposed: one byte is read and written in place of two and one.
+Builder::Fp8Weight Builder::fp8_weight_t(const std::string& name, const Linear& layer) {
+  if (!config.fp8_gather) {
+    const Fp8Casts made =
+        cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer), layer.outputs,
+                layer.inputs, kValues, false, true);
+    return {.cast = in_fp8(on("weight_t", made.transposed), kValues),
+            .scale = on("weight_scale", made.scale)};
+  }
+  const std::string transposed = name + ".weight.fp8_t";
+  tensor({.name = transposed,
+          .dtype = kValues,
+          .elements = checked_mul(layer.outputs, layer.inputs),
+          .category = Category::workspace,
+          .slot_class = slot_class});
+  kernel(name + ".weight.transpose", KernelKind::transpose,
+         {{"cols", layer.inputs}, {"rows", layer.outputs}},
+         {in_fp8(whole_weight(layer), kValues), in_fp8(on("output", transposed), kValues)});
+  return {.cast = in_fp8(on("weight_t", transposed), kValues), .scale = gathered_scale(layer)};
+}
+
 void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                           RecipeOperand in, RecipeOperand out) {
   const std::string first = layer_of(name);
   const bool again = first != name;
   if (!again) {
     largest_of(name + ".input", in, rows, layer.inputs);
-    largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
+    if (!config.fp8_gather)
+      largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
   }
-  const Fp8Casts input = cast_of(name + ".input", first + ".input.amax", std::move(in), rows,
+  const Fp8Casts input = cast_of(name + ".input", first + ".input", std::move(in), rows,
                                  layer.inputs, kValues, true, keeps_transposed && !again);
   if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight.amax", whole_weight(layer),
-                                   layer.outputs, layer.inputs, kValues, true, false);
+  Fp8Weight weights = fp8_weight(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),
          {in_fp8(on("input", input.row), kValues), on("input_scale", input.scale),
-          in_fp8(on("weight", weights.row), kValues), on("weight_scale", weights.scale),
-          std::move(out), stream_workspace()});
+          std::move(weights.cast), std::move(weights.scale), std::move(out), stream_workspace()});
 }
 
 void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                         RecipeOperand d_out, RecipeOperand d_in, bool adds) {
   const std::string first = layer_of(name);
-  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight.amax", whole_weight(layer),
-                                   layer.outputs, layer.inputs, kValues, false, true);
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out), false);
+  Fp8Weight weights = fp8_weight_t(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::input_gradient, layer, rows, adds),
          {in_fp8(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
-          in_fp8(on("weight_t", weights.transposed), kValues), on("weight_scale", weights.scale),
-          std::move(d_in), stream_workspace()});
+          std::move(weights.cast), std::move(weights.scale), std::move(d_in), stream_workspace()});
 }
 
 void Builder::fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                         RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
   const std::string first = layer_of(name);
-  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out), true);
   const auto kept = fp8_casts_.find(first + ".input");
   const Fp8Casts input = kept != fp8_casts_.end()
                              ? kept->second
-                             : cast_of(name + ".input", first + ".input.amax", std::move(in), rows,
+                             : cast_of(name + ".input", first + ".input", std::move(in), rows,
                                        layer.inputs, kValues, false, true);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::weight_gradient, layer, rows, adds),
          {in_fp8(on("d_output_t", gradient.transposed), kGradients),

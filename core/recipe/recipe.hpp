@@ -26,7 +26,8 @@ enum class Source {
   previous,    ///< of the unit whose output is this unit's input
   microbatch,  ///< shared by all units of a microbatch
   global,      ///< persistent, of the whole program
-  weight,      ///< a parameter of this unit, in compute dtype
+  weight,      ///< a parameter of this unit, in compute dtype; or its cast to FP8
+  weight_scale,  ///< the scale of that cast, fp32 [1]
   weight_grad  ///< its gradient
 };
 
@@ -35,7 +36,7 @@ struct RecipeOperand {
   Access access = Access::read;
   Source source = Source::tensor;
   std::string name{};                                  ///< of the tensor; unused for weights
-  ParameterRole parameter = ParameterRole::embedding;  ///< for weight and weight_grad
+  ParameterRole parameter = ParameterRole::embedding;  ///< for weight, its scale and its gradient
   bool adds = false;          ///< written or, if attribute "beta" is 1, added to
   bool rewritten = false;     ///< overwritten with another value after it was read
   DType dtype = DType::bf16;  ///< the schedule sets it for weight_grad
@@ -117,8 +118,10 @@ struct BlockKind {
   Recompute recompute = Recompute::none;
   bool slides = false;
   bool other_rope = false;
-  bool experts = false;  ///< in place of a dense MLP
-  bool fp8 = false;      ///< its linear layers multiply in FP8
+  bool experts = false;    ///< in place of a dense MLP
+  bool fp8 = false;        ///< its linear layers multiply in FP8
+  bool fp8_below = false;  ///< those of the block before do
+  bool casts_apart = false;  ///< with FP8: less memory where a step needs the most
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };

@@ -120,10 +120,14 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
         ranks = times(ranks, view.ranks_on(axis));
     const Int count = op.body->at("count");
     const Int all = times(count, ranks);
+    // Of largest magnitudes, which check_values.cpp follows.
+    const bool takes_max = op.does == "all_reduce" && op.body->at("reduction") == "max" &&
+                           part.dtype == "fp32" && view.homes[part.buffer].kind.empty();
+    const Json wanted = gathers || deals ? "none" : takes_max ? "max" : "sum";
     if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
-        !whole.dense || op.body->at("reduction") != (gathers || deals ? "none" : "sum") ||
+        !whole.dense || op.body->at("reduction") != wanted ||
         (!gathers && !deals && part.dtype.starts_with("int")))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     list.push_back({op.does, count, part.dtype});

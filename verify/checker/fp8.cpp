@@ -16,8 +16,9 @@ void Model::read_fp8() {
   fp8_ = recipe == "current";
   fp8_kept_ = config_.value("fp8_keep_bf16", Int{0});
   fp8_accumulate_ = config_.value("fp8_accumulate", "fast_forward");
+  fp8_gather_ = config_.value("fp8_gather", false);
   const Names ways{"fast_forward", "split", "fast"};
-  const bool asks = fp8_kept_ != 0 || fp8_accumulate_ != "fast_forward";
+  const bool asks = fp8_kept_ != 0 || fp8_accumulate_ != "fast_forward" || fp8_gather_;
   if ((!fp8_ && (recipe != "off" || asks)) || fp8_kept_ < 0 || !ways.contains(fp8_accumulate_))
     refuse("config: this checker does not know the FP8 recipe");
   if (fp8_ && (bias_ || biases_ || latent_ || experts_ != 0 || rank_ != 0 || exact_ ||
@@ -25,8 +26,36 @@ void Model::read_fp8() {
     refuse("config: this model has no FP8 GEMMs");
 }
 
+/// Each matrix whose casts are gathered is a group, and no other parameter is in such a group.
+void Model::check_fp8_groups(const PlanView& view) const {
+  static const Names linear{"attention_out", "down", "gate_up", "qkv"};
+  for (const Group& group : view.groups)
+    for (const auto& [begin, parameter] : group.parameters) {
+      const bool wanted =
+          fp8_gather_ && multiplies_in_fp8(group.unit) && linear.contains(parameter.role);
+      if (group.fp8 != wanted || (wanted && (group.parameters.size() != 1 || !group.trains)))
+        refuse("groups: {} of unit {} is {} as FP8", parameter.role, group.unit,
+               group.fp8 ? "gathered" : "not gathered");
+    }
+}
+
 bool Model::multiplies_in_fp8(Int owner) const {
   return fp8_ && owner > fp8_kept_ && owner <= layers_ - fp8_kept_;
+}
+
+/// A kernel that makes a value may take its largest magnitude too.
+void Model::add_with_amax(Step step) {
+  static const std::map<std::string, std::string> makers{
+      {"rms_norm_forward", "normed"}, {"rms_norm_backward", "d_residual"},
+      {"swiglu_forward", "product"},  {"swiglu_backward", "gate_up"},
+      {"geglu_forward", "product"},   {"geglu_backward", "gate_up"}};
+  const auto maker = makers.find(step.kernel);
+  if (maker == makers.end()) return;
+  const auto made = std::ranges::find(step.flows, maker->second, &Flow::role);
+  Flow amax = makes("amax", "fp32", {1}, "");
+  amax.makes = {"amax " + made->makes.name, made->makes.shift};
+  step.flows.push_back(std::move(amax));
+  steps_[step.kernel].push_back(std::move(step));
 }
 
 void Model::add_casts(const std::string& value, const char* type, const Shape& shape,
@@ -55,6 +84,24 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
   }
 }
 
+/// SwiGLU's output may be cast without being stored.
+void Model::add_product_casts() {
+  const Shape inner{tokens, inner_};
+  for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    Step step{.kernel = "swiglu_forward_cast",
+              .attributes = {{"cols", inner_}, {"rows", tokens}},
+              .flows = {reads("gate_up", compute_, {tokens, first_width_}, "gate_up"),
+                        reads("amax", "fp32", {1}, "amax product"),
+                        makes("output_scale", "fp32", {1}, "scale product")},
+              .fp8 = true};
+    if (row) step.flows.push_back(makes("output", "fp8_e4m3", inner, "fp8 product"));
+    if (column)
+      step.flows.push_back(
+          makes("output_t", "fp8_e4m3", {inner_, tokens}, "transposed fp8 product"));
+    add(std::move(step));
+  }
+}
+
 void Model::add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                             const std::array<const char*, 4>& values) {
   const std::string in = values[0], out = values[1], d_out = values[2], d_in = values[3];
@@ -62,8 +109,20 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
   const Shape rows_in{tokens, inputs};
   const Shape rows_out{tokens, outputs};
   Flow whole = weight(parameter, {outputs, inputs});
-  whole.role = "input";
-  add_casts(matrix, "fp8_e4m3", {outputs, inputs}, whole);
+  Flow multiplied = reads("weight", "fp8_e4m3", {outputs, inputs}, "fp8 " + matrix);
+  if (fp8_gather_) {
+    multiplied = whole;
+    multiplied.dtype = whole.dtype = "fp8_e4m3";
+    whole.role = "input";
+    add({.kernel = "transpose",
+         .attributes = {{"cols", inputs}, {"rows", outputs}},
+         .flows = {whole, makes("output", "fp8_e4m3", {inputs, outputs},
+                                "transposed fp8 " + matrix)},
+         .fp8 = true});
+  } else {
+    whole.role = "input";
+    add_casts(matrix, "fp8_e4m3", {outputs, inputs}, whole);
+  }
   add_casts(in, "fp8_e4m3", rows_in, reads("input", compute_, rows_in, in));
   add_casts(d_out, "fp8_e5m2", rows_out, reads("input", compute_, rows_out, d_out));
   const auto scale = [](const char* role, const std::string& value) {
@@ -86,8 +145,7 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
     add(std::move(step));
   };
   add_one(0, {reads("input", "fp8_e4m3", rows_in, "fp8 " + in), scale("input_scale", in),
-              reads("weight", "fp8_e4m3", {outputs, inputs}, "fp8 " + matrix),
-              scale("weight_scale", matrix), makes("output", compute_, rows_out, out)});
+              multiplied, scale("weight_scale", matrix), makes("output", compute_, rows_out, out)});
   const std::size_t arrow = d_in.find('>');
   add_one(1,
           {reads("d_output", "fp8_e5m2", rows_out, "fp8 " + d_out), scale("d_output_scale", d_out),

@@ -96,6 +96,7 @@ Model::Model(const PlanView& view)
   read_tensor_ranks(view);
   check_units(view);
   check_parameters(view);
+  check_fp8_groups(view);
   take_part_of_rank();
   add_ends();
   add_norms();
@@ -139,6 +140,7 @@ void Model::add(Step step) {
   const std::string product = multiplies ? fmt::format(" {}", step.product) : "";
   // With more attributes first: what a kernel has beside those of its step is refused at once.
   auto& steps = steps_[step.kernel + product];
+  if (fp8_) add_with_amax(step);
   const auto at = step.attributes.contains("scale") ? steps.begin() : steps.end();
   steps.insert(at, std::move(step));
 }
@@ -573,6 +575,7 @@ void Model::add_mlp() {
   else
     add_product("down", Place::block, hidden_, inner_,
                 {"product", "mlp_out", "d_output", "d_product"});
+  if (fp8_ && gated_ == "swiglu") add_product_casts();
   add({.kernel = gated_ + "_forward",
        .attributes = sizes,
        .flows = {reads(role, compute_, first, "gate_up"),

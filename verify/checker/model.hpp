@@ -103,8 +103,11 @@ class Model {
                    const std::array<const char*, 4>& values);
   // FP8 (fp8.cpp).
   void read_fp8();
+  void check_fp8_groups(const PlanView& view) const;
   void add_casts(const std::string& value, const char* type, const Shape& shape,
                  const Flow& source);
+  void add_with_amax(Step step);
+  void add_product_casts();
   void add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                        const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
@@ -241,6 +244,7 @@ class Model {
   bool fp8_ = false;              ///< blocks multiply in FP8
   Int fp8_kept_ = 0;              ///< but as many first and last ones
   std::string fp8_accumulate_{};  ///< which GEMMs may sum in fewer bits
+  bool fp8_gather_ = false;       ///< weights are cast once a step, before they are gathered
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};
   std::map<std::string, Int> gradients_{};

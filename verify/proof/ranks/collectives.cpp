@@ -88,6 +88,13 @@ bool have_concurrent(const UnrolledPlan& unrolled, const Chains& chains, std::ui
   return true;
 }
 
+/// Largest magnitudes of shards of weights, which model_values.cpp follows, lie beside all else.
+bool is_of_magnitudes(const Program& program, const ProgramIndex& index,
+                      const Collective& collective) {
+  return program.config.fp8_gather &&
+         !program.buffers[index.buffers[collective.output.buffer]].holds;
+}
+
 }  // namespace
 
 void check_collective_shapes(const Program& program, const ProgramIndex& index, bool of_model,
@@ -107,7 +114,8 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
       const Communicator& communicator =
           program.communicators[index.communicators[collective->communicator]];
       std::string why = misfit(*collective, communicator.size);
-      if (of_model && why.empty() && collective->reduction == Reduction::max)
+      if (of_model && why.empty() && collective->reduction == Reduction::max &&
+          !is_of_magnitudes(program, index, *collective))
         why = "takes the maximum of values of the model, which has none over ranks";
       if (of_model && why.empty() && collective->reduction == Reduction::sum &&
           !can_be_summed(collective->dtype))

@@ -28,10 +28,11 @@ std::optional<Value> weight_of(ParameterRole role) {
   }
 }
 
-std::array<Flow, 5> cast_flows(const Kernel& kernel) {
+std::array<Flow, 5> cast_flows(const Kernel& kernel, bool of_shard) {
   using enum ValueForm;
   const Flow input = reads_form("input", Value::excused, whole);
-  if (kernel.kind == KernelKind::amax) return {input, makes_form("amax", amax)};
+  if (kernel.kind == KernelKind::amax)
+    return {input, makes_form("amax", of_shard ? amax_of_shard : amax)};
   std::array<Flow, 5> flows{input, reads_form("amax", Value::excused, amax)};
   const Operand* row = operand_of(kernel, "output");
   const Operand* transposed = operand_of(kernel, "output_t");
@@ -41,6 +42,42 @@ std::array<Flow, 5> cast_flows(const Kernel& kernel) {
   if (row != nullptr) flows[3] = makes_form("output", wide ? e5m2 : e4m3);
   if (transposed != nullptr) flows[4] = makes_form("output_t", wide ? e5m2_t : e4m3_t);
   return flows;
+}
+
+std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step) {
+  std::string_view role;
+  switch (kind) {
+    case KernelKind::rms_norm_forward: role = "normed"; break;
+    case KernelKind::rms_norm_backward: role = "d_residual"; break;
+    case KernelKind::geglu_forward:
+    case KernelKind::swiglu_forward: role = "product"; break;
+    case KernelKind::geglu_backward:
+    case KernelKind::swiglu_backward: role = "gate_up"; break;
+    default: return std::nullopt;
+  }
+  const auto made = std::ranges::find(step.flows, role, &Flow::role);
+  if (made == step.flows.end() || made->writes.value == Value::unknown) return std::nullopt;
+  Flow flow{.role = "amax", .writes = made->writes};
+  flow.writes.form = ValueForm::amax;
+  return flow;
+}
+
+std::optional<ModelStep> product_cast_step(const ModelShape& model, const Kernel& kernel) {
+  const ModelStep* swiglu = find_step(model, KernelKind::swiglu_forward, 0, std::nullopt);
+  if (swiglu == nullptr) return std::nullopt;
+  const auto flow_of = [&](std::string_view role) {
+    return *std::ranges::find(swiglu->flows, role, &Flow::role);
+  };
+  const Value product = flow_of("product").writes.value;
+  ModelStep step{.kind = kernel.kind};
+  step.flows[0] = flow_of("gate_up");
+  const auto forms = cast_flows(kernel, false);
+  for (std::size_t i = 1; i < forms.size(); ++i) {
+    Flow& flow = step.flows[i] = forms[i];
+    (flow.reads.form == ValueForm::amax ? flow.reads : flow.writes).value = product;
+    if (flow.role.empty()) flow = {};
+  }
+  return step;
 }
 
 std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,

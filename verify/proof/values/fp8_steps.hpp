@@ -19,8 +19,17 @@ namespace mfsdp::fp8 {
 /// The value that a matrix is, of which casts are made; none for parameters without FP8 GEMMs.
 [[nodiscard]] std::optional<Value> weight_of(ParameterRole role);
 
-/// Operands of `amax` and `cast_scaled`: forms of the value that is in their input.
-[[nodiscard]] std::array<Flow, 5> cast_flows(const Kernel& kernel);
+/// Operands of `amax` and `cast_scaled`: forms of the value that is in their input. `of_shard`: which
+/// is a shard of a weight, one of several.
+[[nodiscard]] std::array<Flow, 5> cast_flows(const Kernel& kernel, bool of_shard);
+
+/// What a kernel that makes a value states beside it: its largest magnitude, in operand `amax`. None
+/// where that kind has no such operand.
+[[nodiscard]] std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step);
+
+/// A cast of SwiGLU's output from its input; none where the model has none.
+[[nodiscard]] std::optional<ModelStep> product_cast_step(const ModelShape& model,
+                                                         const Kernel& kernel);
 
 /// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
 [[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,

@@ -97,6 +97,7 @@ class ModelValues {
   void find_layouts(const BoundStep& step);
   void check_gradient(const BoundStep& step, ValueLayout layout);
   void exchange(const Collective& collective);
+  void find_largest(const Collective& collective, const CellUse& input);
   void move_layout(const Collective& collective, const ValueKey& key);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
@@ -114,6 +115,11 @@ class ModelValues {
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.runs[unrolled_.instances[instance].run].step;
   }
+  /// Of the instance that runs, counted from 1.
+  [[nodiscard]] std::uint32_t step_number() const {
+    return static_cast<std::uint32_t>(step_of(now_)) + 1;
+  }
+  [[nodiscard]] ValueKey key_of(const OwnedValue& term, const ValueKey& base) const;
   /// The microbatch on which the instance that runs works, counted from 1 over all steps.
   [[nodiscard]] std::uint32_t worked_on() const;
   void report_mismatch(const std::string& what);
@@ -140,6 +146,7 @@ class ModelValues {
   ValueKey base_;                ///< its owner and microbatch; excused where these are unknown
   Value cast_ = Value::unknown;  ///< of which a cast is made, or the largest magnitude taken
   std::int64_t first_row_ = 0;
+  std::vector<ValueKey> largest_{};                 ///< of weights, made of their shards'
   std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed
   ValueLayout made_ = ValueLayout::whole;           ///< of what it makes
   ValueLayout made_partials_ = ValueLayout::whole;  ///< likewise, of a norm's partial sums
