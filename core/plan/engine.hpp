@@ -267,17 +267,17 @@ inline constexpr std::array kEngines{
                                "deepspeed-zero2: from the sources of DeepSpeed 0.19.6 alone, bf16, "
                                "for the rank that needs most memory, the last";
                          }),
-    engine_rows::variant(
-        engine_rows::kDeepSpeed, EngineKind::deepspeed_zero3, "deepspeed-zero3", "DeepSpeed ZeRO-3",
-        [](EngineTraits& row) {
-          row.family = EngineFamily::deepspeed_weights;
-          row.only_strategy = Strategy::optim_grads_params;
-          row.shards = "shards gradients, states and parameters (optim_grads_params)";
-          row.deferral = "it does so under every trainer";
-          row.basis =
-              "deepspeed-zero3: from the sources of DeepSpeed 0.19.6, bf16, with host "
-              "work of hooks as two runs had it";
-        })};
+    engine_rows::variant(engine_rows::kDeepSpeed, EngineKind::deepspeed_zero3, "deepspeed-zero3",
+                         "DeepSpeed ZeRO-3", [](EngineTraits& row) {
+                           row.family = EngineFamily::deepspeed_weights;
+                           row.only_strategy = Strategy::optim_grads_params;
+                           row.shards =
+                               "shards gradients, states and parameters (optim_grads_params)";
+                           row.deferral = "it does so under every trainer";
+                           row.basis =
+                               "deepspeed-zero3: from the sources of DeepSpeed 0.19.6 alone, bf16, "
+                               "with host work of hooks as FSDP2's";
+                         })};
 
 static_assert([] {
   for (std::size_t i = 0; i < kEngines.size(); ++i)

@@ -95,6 +95,19 @@ inline constexpr std::array kEngineOptions{
                  "the loss works on bf16 logits, without a copy in fp32"},
     EngineOption{"--hold-logits", EngineFamily::fsdp2, false, 0, "",
                  "the training loop holds the logits through backward"},
+    // torchao's Float8LinearConfig, and its function after the optimizer.
+    EngineOption{.word = "enable_fsdp_float8_all_gather",
+                 .family = EngineFamily::fsdp2,
+                 .usual = false,
+                 .with_fp8 = true},
+    EngineOption{.word = "precompute_float8_dynamic_scale_for_fsdp",
+                 .family = EngineFamily::fsdp2,
+                 .usual = false,
+                 .with_fp8 = true},
+    EngineOption{.word = "force_recompute_fp8_weight_in_bwd",
+                 .family = EngineFamily::fsdp2,
+                 .usual = false,
+                 .with_fp8 = true},
     EngineOption{"bucket_cap_mb", EngineFamily::ddp, std::int64_t{25}, 1},
     EngineOption{"gradient_as_bucket_view", EngineFamily::ddp, false},
     EngineOption{"limit_all_gathers", EngineFamily::fsdp1, true},
@@ -118,20 +131,7 @@ inline constexpr std::array kEngineOptions{
     EngineOption{"stage3_max_reuse_distance", EngineFamily::deepspeed_weights,
                  std::int64_t{1'000'000'000}},
     EngineOption{"stage3_param_persistence_threshold", EngineFamily::deepspeed_weights,
-                 std::int64_t{100'000}},
-    // torchao's Float8LinearConfig, and its function after the optimizer.
-    EngineOption{.word = "enable_fsdp_float8_all_gather",
-                 .family = EngineFamily::fsdp2,
-                 .usual = false,
-                 .with_fp8 = true},
-    EngineOption{.word = "precompute_float8_dynamic_scale_for_fsdp",
-                 .family = EngineFamily::fsdp2,
-                 .usual = false,
-                 .with_fp8 = true},
-    EngineOption{.word = "force_recompute_fp8_weight_in_bwd",
-                 .family = EngineFamily::fsdp2,
-                 .usual = false,
-                 .with_fp8 = true}};
+                 std::int64_t{100'000}}};
 
 /// The engine's row of a word; null if it has none.
 [[nodiscard]] constexpr const EngineOption* option_of(EngineKind engine, std::string_view word) {
