@@ -121,7 +121,10 @@ double CostModel::kernel_memory_ns(const Kernel& kernel) const {
   const auto bytes = static_cast<double>(kernel.bytes());
   const std::optional<AccessPattern> pattern = pattern_of(kernel);
   if (!pattern) return memory_ns(bytes, bandwidth_share(kernel));
-  const double moved = memory_ns(bytes, kContiguousEfficiency);
+  constexpr double kThousandth = 1e-3;
+  const Attribute* share = kernel.find_attribute("share");
+  const double moved = memory_ns(
+      bytes, share != nullptr ? share->value.value() * kThousandth : kContiguousEfficiency);
   if (*pattern == AccessPattern::contiguous) return moved;
   const Gpu& gpu = cluster_.gpu;
   const double of_sm = *pattern == AccessPattern::pieces ? kPiecesOfSm : kStridedOfSm;

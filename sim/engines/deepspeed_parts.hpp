@@ -11,6 +11,11 @@ namespace mfsdp {
 /// Bytes of an element of the copies whose norm DeepSpeed computes: fp64.
 inline constexpr std::int64_t kNormElement = 8;
 
+// Thousandths of a copy's bandwidth that PyTorch's kernels reached on an H200 where they are slower
+// than others (docs/lab/2026-11-30-engines-9.md): casts from bf16 to fp64, and the fused AdamW.
+inline constexpr std::int64_t kShareOfWideCasts = 560;
+inline constexpr std::int64_t kShareOfUpdate = 750;
+
 class DeepSpeedParts {
  public:
   /// `sizes`: elements of the parameters, in the order of modules.

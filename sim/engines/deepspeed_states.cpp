@@ -10,8 +10,8 @@
 //              it. With elements of several ranks, in a copy, of which a rank copies its own back. Then
 //              the rank copies the gradients that its part shares, whole, into another buffer
 //   ZeRO-1     gradients stay in bf16 until the last microbatch ended; then they are copied into
-//              buckets in the order of modules. Those of other ranks' parts, and so the bucket, live
-//              until the optimizer has the norm
+//              buckets in the order of modules. A larger one of another rank's part lives until all
+//              are reduced
 //   ZeRO-2     each gradient is copied into the bucket when it is made, in every microbatch. Later
 //              microbatches have a second buffer of the part's gradients, which is added to the first
 //   overlap_comm   reductions run on a stream of their own; without it the compute stream waits
@@ -289,12 +289,10 @@ class DeepSpeedStates {
       step_.host_wait(*reduced_);
       step_.wait(compute, *std::exchange(reduced_, std::nullopt));
     }
-    for (const Tensor buffer : buffers_)
-      if (shards_gradients_)
-        step_.free(buffer);
-      else
-        of_others_.push_back(buffer);
+    for (const Tensor buffer : buffers_) step_.free(buffer);
     buffers_.clear();
+    for (const Tensor gradient : of_others_) step_.free(gradient);
+    of_others_.clear();
     const Tensor own = *std::exchange(own_, std::nullopt);
     if (!shards_gradients_ || turn_.first) {
       gradients_ = own;
@@ -314,11 +312,11 @@ class DeepSpeedStates {
         check_overflow(elements);
     sum_over_ranks("overflow", DType::uint8);
     step_.host_wait(step_.record(compute));  // the host reads the flag
+    step_.host_work(kDeepSpeedAfterOverflow);
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (const std::int64_t elements = parts_.shared(rank_, i); elements > 0) norm(elements);
     sum_over_ranks("norm", DType::fp32);
-    for (const Tensor gradient : of_others_) step_.free(gradient);
-    of_others_.clear();
+    step_.host_work(kDeepSpeedAfterNorm);
     const std::int64_t part = parts_.part();
     const Tensor flat = step_.allocate("flat_gradients", part * kHalf, Category::main_grad);
     step_.memory_bound(KernelKind::cast, "flatten", 2 * part * kHalf);
@@ -329,7 +327,8 @@ class DeepSpeedStates {
     for (const char* moment : {"exp_avg", "exp_avg_sq"})
       step_.keep(moment, part * kFull, Category::optimizer_state);
     constexpr std::int64_t kUpdate = 7 * kFull;  // reads all four, writes all but the gradient
-    step_.memory_bound(KernelKind::update, "adam", part * kUpdate);
+    step_.memory_bound(KernelKind::update, "adam",
+                       Traffic::at_share(part * kUpdate, kShareOfUpdate));
     step_.free(wide);
     step_.memory_bound(KernelKind::cast, "to_weights", part * (kFull + kHalf));
     step_.wait(all_gather, step_.record(compute));
@@ -371,7 +370,8 @@ class DeepSpeedStates {
   void norm(std::int64_t elements) {
     const Tensor wide =
         step_.allocate("gradient_fp64", elements * kNormElement, Category::workspace);
-    step_.memory_bound(KernelKind::cast, "gradient_fp64", elements * (kHalf + kNormElement));
+    step_.memory_bound(KernelKind::cast, "gradient_fp64",
+                       Traffic::at_share(elements * (kHalf + kNormElement), kShareOfWideCasts));
     step_.memory_bound(KernelKind::norm_partial, "gradient_norm", elements * kNormElement);
     step_.free(wide);
   }
@@ -395,10 +395,9 @@ class DeepSpeedStates {
   std::vector<std::size_t> bucket_{};
   std::int64_t filled_ = 0;  ///< elements of the bucket
   std::optional<Mark> reduced_{};
-  std::optional<Tensor> own_{};  ///< reduced gradients of the rank's part, of this microbatch
-  Tensor gradients_{};           ///< of the step
-  /// ZeRO-1: gradients of other ranks' parts, and the bucket that has some of them.
-  std::vector<Tensor> of_others_{};
+  std::optional<Tensor> own_{};      ///< reduced gradients of the rank's part, of this microbatch
+  Tensor gradients_{};               ///< of the step
+  std::vector<Tensor> of_others_{};  ///< ZeRO-1: gradients of other ranks' parts, too large for it
 };
 
 }  // namespace

@@ -163,14 +163,20 @@ class DeepSpeedWeights {
     const auto add = [&](std::size_t unit, std::string_view name) {
       calls.push_back(parameters_of({.unit = unit, .name = name}));
     };
+    const auto add_container = [&] { calls.emplace_back(); };
+    add_container();  // the model itself
     add(0, "embedding");
-    for (std::size_t unit = 1; unit < units_.size(); ++unit)
+    for (std::size_t unit = 1; unit < units_.size(); ++unit) {
+      add_container();
       for (const std::string_view name : kForward) add(unit, name);
+    }
     add(0, "norm");
     add(0, "head");
+    add_container();
     add(0, "head");
     add(0, "norm");
     for (std::size_t unit = units_.size(); unit-- > 1;) {
+      add_container();
       if (config_.recompute.kind == Recompute::full)
         for (std::size_t i = 0; i < kRecomputed; ++i) add(unit, kForward.at(i));
       for (std::size_t i = kForward.size(); i-- > 0;) add(unit, kForward.at(i));
@@ -248,11 +254,11 @@ class DeepSpeedWeights {
     const bool ends = forward || is_gemm(GemmKind::input_gradient) ||
                       kernel.kind == norm_weight_grad || kernel.kind == embedding_backward;
     if (is_before && begins) fetch();
-    if (!is_before && ends) release();
+    if (!is_before && ends) release(current_);
   }
 
   void fetch() {
-    step_.host_work(kGatherHook);
+    step_.host_work(kDeepSpeedFetch);
     step_.launch_by(Launcher::hook);
     current_ = coordinator_.call(coordinator_.calls());
     const DeepSpeedCoordinator::Fetched fetched = coordinator_.fetch();
@@ -265,6 +271,7 @@ class DeepSpeedWeights {
 
   void gather(const std::vector<std::size_t>& parameters) {
     if (parameters.empty()) return;
+    step_.host_work(kDeepSpeedGather);
     std::int64_t own = 0;
     for (const std::size_t i : parameters) own += parameters_[i].shard;
     const Tensor whole =
@@ -291,6 +298,7 @@ class DeepSpeedWeights {
     if (found == in_flight_.end()) return;
     Gather& of = gathers_[found->second];
     in_flight_.erase(found);
+    step_.host_work(kDeepSpeedUse);
     wait_for_earlier(gathered_);
     step_.wait(gathering(), of.done);
     if (!std::exchange(of.is_copied, true))
@@ -313,10 +321,12 @@ class DeepSpeedWeights {
     marks.pop_front();
   }
 
-  void release() {
-    step_.host_work(kReleaseHook);
-    for (const std::size_t i : coordinator_.release(current_))
+  void release(const DeepSpeedCoordinator::Call& call) {
+    step_.host_work(kDeepSpeedRelease);
+    for (const std::size_t i : coordinator_.release(call)) {
+      step_.host_work(kDeepSpeedFree);
       step_.free_after(*std::exchange(parameters_[i].whole, std::nullopt), compute);
+    }
   }
 
   // ---- A microbatch ------------------------------------------------------------------------
@@ -329,13 +339,17 @@ class DeepSpeedWeights {
     reduced_.clear();
     at_root(Phase::forward);
     step_.wait(gathering(), step_.record(compute));  // gathers read what the optimizer has written
+    fetch();                                         // of the model itself
     std::vector<Tensor> states{ends_.embed()};
     for (std::size_t layer = 0; layer + 1 < units_.size(); ++layer) {
       step_.at(units_[layer + 1], Phase::forward);
+      fetch();  // of the block itself
       states.push_back(block_->forward(layer, states.back()));
+      release({});
     }
     at_root(Phase::forward);
     ends_.forward();
+    release({});
     backward(states);
   }
 
@@ -343,12 +357,15 @@ class DeepSpeedWeights {
     next_ready_ = 0;
     skips_head_ = config_.model.tied_embeddings;
     at_root(Phase::backward);
+    fetch();
     ends_.begin_backward();
     const LlamaEnds::Gradients head = ends_.backward(states.back());
     Tensor gradient = head.state;
     for (std::size_t layer = units_.size() - 1; layer-- > 0;) {
       step_.at(units_[layer + 1], Phase::backward);
+      fetch();
       gradient = block_->backward(layer, states[layer], gradient).input;
+      release({});
     }
     at_root(Phase::backward);
     const std::vector<Tensor> gradients = ends_.embedding_backward(gradient, head);
@@ -370,7 +387,7 @@ class DeepSpeedWeights {
     const std::size_t index = ready_[next_ready_++];
     ShardedParameter& parameter = parameters_[index];
     const std::int64_t elements = parameter.elements();
-    step_.host_work(kReleaseHook);
+    step_.host_work(kDeepSpeedGradient);
     if (filled_ + elements > bucket_size_ && filled_ > 0) reduce_bucket();
     if (overlaps_) step_.wait(reduce_scatter, step_.record(compute));
     if (contiguous_ && elements <= bucket_size_) {
@@ -424,24 +441,30 @@ class DeepSpeedWeights {
   void optimizer() {
     at_root(Phase::optimizer);
     step_.launch_by(Launcher::hook);
+    step_.host_work(static_cast<HostLaunches>(parameters_.size()) * kDeepSpeedOptimizerParameter);
     for (const ShardedParameter& parameter : parameters_) {
       const Tensor wide =
           step_.allocate("gradient_fp64", parameter.shard * kNormElement, Category::workspace);
-      step_.memory_bound(KernelKind::cast, "gradient_fp64",
-                         parameter.shard * (kHalf + kNormElement));
+      step_.memory_bound(
+          KernelKind::cast, "gradient_fp64",
+          Traffic::at_share(parameter.shard * (kHalf + kNormElement), kShareOfWideCasts));
       step_.memory_bound(KernelKind::norm_partial, "gradient_norm", parameter.shard * kNormElement);
       step_.free(wide);
     }
     for (const std::int64_t elements : sub_groups_) update(elements);
-    std::int64_t persistent = 0;
-    for (const ShardedParameter& parameter : parameters_)
-      if (is_persistent(parameter)) persistent += parameter.shard;
-    if (persistent > 0) {
-      step_.wait(all_gather, step_.record(compute));
-      step_.collective(CollectiveKind::all_gather, "gather_persistent", persistent, DType::bf16);
-      step_.wait(compute, step_.record(all_gather));
-    }
+    gather_persistent();
     step_.launch_by(Launcher::operators);
+  }
+
+  /// One by one, after the host has waited for the update.
+  void gather_persistent() {
+    step_.host_wait(step_.record(compute));
+    step_.wait(all_gather, step_.record(compute));
+    for (const ShardedParameter& parameter : parameters_)
+      if (is_persistent(parameter))
+        step_.collective(CollectiveKind::all_gather, "gather_persistent", parameter.shard,
+                         DType::bf16);
+    step_.wait(compute, step_.record(all_gather));
   }
 
   void update(std::int64_t elements) {
@@ -454,7 +477,8 @@ class DeepSpeedWeights {
     for (const char* moment : {"exp_avg", "exp_avg_sq"})
       step_.keep(moment, elements * kFull, Category::optimizer_state);
     constexpr std::int64_t kUpdate = 7 * kFull;  // reads all four, writes all but the gradient
-    step_.memory_bound(KernelKind::update, "adam", elements * kUpdate);
+    step_.memory_bound(KernelKind::update, "adam",
+                       Traffic::at_share(elements * kUpdate, kShareOfUpdate));
     step_.memory_bound(KernelKind::cast, "to_weights", elements * (kFull + kHalf));
     step_.free(wide);
   }

@@ -43,6 +43,22 @@ inline constexpr HostLaunches kMegatronGatherHook = 80000;
 inline constexpr HostLaunches kMegatronReleaseHook = 28000;
 inline constexpr HostLaunches kMegatronReduceHook = 160000;
 
+// DeepSpeed's (docs/lab/2026-11-30-engines-9.md). Of ZeRO-3, in forward and backward alike: before and
+// after each module, also modules without parameters, among them what autograd's functions of its
+// hooks take; of a gather, without kernel and call; of a parameter that is waited for, or freed; of
+// a gradient; of a parameter in the optimizer's step, before its norm.
+inline constexpr HostLaunches kDeepSpeedFetch = 42000;
+inline constexpr HostLaunches kDeepSpeedRelease = 18000;
+inline constexpr HostLaunches kDeepSpeedGather = 25000;
+inline constexpr HostLaunches kDeepSpeedUse = 10000;
+inline constexpr HostLaunches kDeepSpeedFree = 13000;
+inline constexpr HostLaunches kDeepSpeedGradient = 16000;
+inline constexpr HostLaunches kDeepSpeedOptimizerParameter = 6000;
+// Of ZeRO-1 and ZeRO-2: after the host has read the flag of overflows, and between the norm and the
+// flat gradient.
+inline constexpr HostLaunches kDeepSpeedAfterOverflow = 55000;
+inline constexpr HostLaunches kDeepSpeedAfterNorm = 110000;
+
 /// Work once per microbatch at the root: inputs, the first hooks, the end of backward.
 inline constexpr HostLaunches kRootHooks = 278000;
 /// Work per parameter on the lists of the optimizer and of clipping.

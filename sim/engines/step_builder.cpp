@@ -288,6 +288,7 @@ void StepBuilder::memory_bound(KernelKind kind, std::string_view name, const Tra
                 .operands = {},
                 .attributes = {{"bytes", traffic.bytes},
                                {"pattern", static_cast<std::int64_t>(traffic.pattern)}}};
+  if (traffic.share != 0) kernel.attributes.push_back({"share", traffic.share});
   add_kernel(name, stream, std::move(kernel));
 }
 

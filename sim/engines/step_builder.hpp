@@ -47,9 +47,16 @@ struct Traffic {
   Traffic(std::int64_t its_bytes) : bytes(its_bytes) {}  // NOLINT(google-explicit-constructor)
   Traffic(std::int64_t its_bytes, AccessPattern its_pattern)
       : bytes(its_bytes), pattern(its_pattern) {}
+  /// A kernel that was measured: thousandths of a copy's bandwidth.
+  [[nodiscard]] static Traffic at_share(std::int64_t its_bytes, std::int64_t its_share) {
+    Traffic traffic(its_bytes);
+    traffic.share = its_share;
+    return traffic;
+  }
 
   std::int64_t bytes = 0;
   AccessPattern pattern = AccessPattern::contiguous;
+  std::int64_t share = 0;  ///< 0: by the pattern
 };
 
 /// Ranks that share a buffer of weights: all, or, with expert parallelism, those with the same

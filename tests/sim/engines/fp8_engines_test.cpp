@@ -74,7 +74,10 @@ TEST(Fp8Torchao, KeepsWeightsForBackwardUnlessTheyAreCastAgain) {
   const std::int64_t kept = peak_of_fp8(framework_plan(kTorchao, config_in_fp8()));
   const std::int64_t again = peak_of_fp8(
       framework_plan(kTorchao, config_in_fp8(), {"force_recompute_fp8_weight_in_bwd=true"}));
-  EXPECT_EQ(kept - again, kFp8Layers * kBlockMatrices);  // the peak is at the loss
+  // The peak is at the loss; the allocator leaves up to 1 MiB in a block.
+  constexpr double kUnsplit = 4 * (1 << 20);
+  EXPECT_NEAR(static_cast<double>(kept - again), static_cast<double>(kFp8Layers * kBlockMatrices),
+              kUnsplit);
 }
 
 TEST(Fp8Torchao, GathersBytes) {
@@ -82,10 +85,10 @@ TEST(Fp8Torchao, GathersBytes) {
   const EnginePlan plan = framework_plan(kTorchao, config_in_fp8(), options);
   const auto gathers = test::collective_counts(plan, CollectiveKind::all_gather);
   // Root in bf16, by elements; blocks by bytes: a byte of a matrix's element, two of a norm's.
-  EXPECT_EQ(std::ranges::count(gathers, (kBlockMatrices + 2 * 2 * 1024) / 8), 2 * kFp8Layers - 1);
+  EXPECT_EQ(std::ranges::count(gathers, (kBlockMatrices + 2 * 2 * 1024) / 8), 2 * kFp8Layers);
   // Largest magnitudes are reduced for each weight and gather, or at once.
   EXPECT_EQ(test::collective_counts(plan, CollectiveKind::all_reduce).size(),
-            static_cast<std::size_t>((2 * kFp8Layers - 1) * 4));
+            static_cast<std::size_t>(2 * kFp8Layers * 4));
   const EnginePlan precomputed =
       framework_plan(kTorchao, config_in_fp8(),
                      {options.front(), "precompute_float8_dynamic_scale_for_fsdp=true"});
