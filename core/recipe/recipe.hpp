@@ -121,7 +121,7 @@ struct BlockKind {
   bool experts = false;    ///< in place of a dense MLP
   bool fp8 = false;        ///< its linear layers multiply in FP8
   bool fp8_below = false;  ///< those of the block before do
-  bool casts_apart = false;  ///< with FP8: less memory where a step needs the most
+  bool transposes_d_output = false;  ///< with FP8: less memory where a step needs the most
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };

@@ -64,7 +64,7 @@ class BlockRecipe {
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
     b_.fp8 = kind.fp8;
     b_.keeps_transposed = recompute_ == Recompute::none;
-    if (kind.casts_apart) b_.casts_apart = ParameterRole::gate_up;
+    if (kind.transposes_d_output) b_.transposes_d_output = ParameterRole::gate_up;
     if (kind.experts) experts_.emplace(b_);
     if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
   }

@@ -90,7 +90,7 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
         .experts = config_.model.has_experts(block),
         .fp8 = config_.has_fp8(block),
         .fp8_below = block > 0 && config_.has_fp8(block - 1),
-        .casts_apart = is_peak && config_.has_fp8(block)};
+        .transposes_d_output = is_peak && config_.has_fp8(block)};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {

@@ -69,6 +69,11 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
        .attributes = overwrites,
        .flows = {source, makes("amax", "fp32", {1}, "amax " + value)},
        .fp8 = true});
+  add({.kernel = "transpose",
+       .attributes = sizes,
+       .flows = {reads("input", type, shape, "fp8 " + value),
+                 makes("output", type, {shape[1], shape[0]}, "transposed fp8 " + value)},
+       .fp8 = true});
   // Its rows, its columns, or both.
   for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
     Step step{.kernel = "cast_scaled",

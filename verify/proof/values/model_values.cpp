@@ -146,11 +146,14 @@ void ModelValues::find_cast(const BoundStep& step) {
   const ValueKey key = whole(use);
   const ValueKey& first = memory_.cells[use.first].key;
   if (first.value == Value::excused) return;
-  if (key.value <= Value::tokens || key.form != ValueForm::whole)
+  const ValueForm wanted =
+      step.transposes ? binding_.flows[step.first_flow].reads.form : ValueForm::whole;
+  if (key.value <= Value::tokens || key.form != wanted)
     return report_mismatch(
-        fmt::format("reads {} as operand 'input'; expected one value of the model from its first "
-                    "byte on, which no cast is",
-                    in_words(first)));
+        fmt::format("reads {} as operand 'input'; expected {} from its first byte on{}",
+                    in_words(first),
+                    step.transposes ? "the cast of one value" : "one value of the model",
+                    step.transposes ? "" : ", which no cast is"));
   cast_ = key.value;
   base_ = {.value = Value::unknown, .owner = key.owner, .microbatch = key.microbatch};
 }
