@@ -276,8 +276,9 @@ class Binder {
     } else {
       bound.transposes = true;
       const Buffer& buffer = program_.buffers[index_.buffers[input.buffer]];
-      if (input.touched_bytes() != buffer.size.value)
-        return fail_step("does not read the whole of a cast");
+      if (kernel.attribute("rows") != program_.config.tokens_per_microbatch() ||
+          input.touched_bytes() != buffer.size.value)
+        return fail_step("does not read the whole of a cast, of all tokens");
       const Flow read{
           .role = "input",
           .reads = {.value = Value::excused, .form = wide ? ValueForm::e5m2 : ValueForm::e4m3}};
