@@ -194,6 +194,36 @@ TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
   }
 }
 
+TEST(Fp8, SwigluIsCastAsIfItWereStored) {
+  constexpr std::int64_t kRows = 16;
+  constexpr std::int64_t kCols = 32;
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<Bf16> gate_up(2 * kRows * kCols);
+  for (Bf16& value : gate_up) value = narrow<Bf16>(normal(random));
+  const std::vector<Attribute> sizes{{"cols", kCols}, {"rows", kRows}};
+  Fp8Call stored(KernelKind::swiglu_forward, sizes);
+  stored.add<Bf16>("gate_up", Access::read, {kRows, 2 * kCols}, gate_up);
+  stored.add<Bf16>("product", Access::write, {kRows, kCols});
+  stored.add<float>("amax", Access::write, {1});
+  EXPECT_EQ(stored.run(), "");
+  const std::vector<float> amax = stored.values<float>("amax");
+  std::vector<Bf16> product;
+  for (const float value : stored.values<Bf16>("product")) product.push_back(narrow<Bf16>(value));
+  Fp8Call cast(KernelKind::cast_scaled, sizes);
+  cast.add<Bf16>("input", Access::read, {kRows, kCols}, product);
+  Fp8Call fused(KernelKind::swiglu_forward_cast, sizes);
+  fused.add<Bf16>("gate_up", Access::read, {kRows, 2 * kCols}, gate_up);
+  for (Fp8Call* call : {&cast, &fused}) {
+    call->add<float>("amax", Access::read, {1}, amax);
+    call->add<Fp8E4m3>("output_t", Access::write, {kCols, kRows});
+    call->add<float>("output_scale", Access::write, {1});
+    EXPECT_EQ(call->run(), "");
+  }
+  EXPECT_EQ(fused.values<Fp8E4m3>("output_t"), cast.values<Fp8E4m3>("output_t"));
+  EXPECT_EQ(fused.values<float>("output_scale"), cast.values<float>("output_scale"));
+}
+
 TEST(Fp8, Transposes) {
   Fp8Call call(KernelKind::transpose, {{"cols", 3}, {"rows", 2}});
   std::vector<Fp8E5m2> codes;
