@@ -157,16 +157,14 @@ Builder::Fp8Weight Builder::fp8_weight(const std::string& name, const Linear& la
     return {.cast = in_fp8(weight(layer.weight), kValues), .scale = gathered_scale(layer)};
   const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
                                 layer.outputs, layer.inputs, kValues, true, false);
-  return {.cast = in_fp8(on("weight", made.row), kValues),
-          .scale = on("weight_scale", made.scale)};
+  return {.cast = in_fp8(on("weight", made.row), kValues), .scale = on("weight_scale", made.scale)};
 }
 
 /// A gathered cast is transposed: one byte is read and written in place of two and one.
 Builder::Fp8Weight Builder::fp8_weight_t(const std::string& name, const Linear& layer) {
   if (!config.fp8_gather) {
-    const Fp8Casts made =
-        cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer), layer.outputs,
-                layer.inputs, kValues, false, true);
+    const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+                                  layer.outputs, layer.inputs, kValues, false, true);
     return {.cast = in_fp8(on("weight_t", made.transposed), kValues),
             .scale = on("weight_scale", made.scale)};
   }

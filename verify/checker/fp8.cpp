@@ -121,8 +121,8 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
     whole.role = "input";
     add({.kernel = "transpose",
          .attributes = {{"cols", inputs}, {"rows", outputs}},
-         .flows = {whole, makes("output", "fp8_e4m3", {inputs, outputs},
-                                "transposed fp8 " + matrix)},
+         .flows = {whole,
+                   makes("output", "fp8_e4m3", {inputs, outputs}, "transposed fp8 " + matrix)},
          .fp8 = true});
   } else {
     whole.role = "input";

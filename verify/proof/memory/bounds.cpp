@@ -73,7 +73,7 @@ PoolPeak peak_of(const Program& program, const Pool& pool, Changes& changes) {
     std::ranges::sort(changes.ends, {}, &Change::position);
   PoolPeak live;
   PoolPeak most;
-  std::int64_t casts = 0;  // of a unit's weights to FP8, beside its other weights
+  std::int64_t casts = 0;           // of a unit's weights to FP8, beside its other weights
   std::map<UnitId, int> gradients;  // buffers: a unit's groups have one each, and are one gradient
   const auto count = [&](const Change& change, std::int64_t sign) {
     const Buffer& buffer = program.buffers[change.buffer];

@@ -182,8 +182,8 @@ class Binder {
         if (const auto of = cast_weights_.find(copy->input.buffer); of != cast_weights_.end())
           cast_weights_[copy->output.buffer] = of->second;
       const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (kernel == nullptr || (kernel->kind != KernelKind::cast_scaled &&
-                                kernel->kind != KernelKind::transpose))
+      if (kernel == nullptr ||
+          (kernel->kind != KernelKind::cast_scaled && kernel->kind != KernelKind::transpose))
         continue;
       op_ = &op;
       const KernelParameters cast = parameters_of(*kernel);
@@ -284,9 +284,9 @@ class Binder {
           .reads = {.value = Value::excused, .form = wide ? ValueForm::e5m2 : ValueForm::e4m3}};
       if (!bind_flow(kernel, {}, read, 0)) return;
     }
-    const Flow made{.role = "output",
-                    .writes = {.value = Value::excused,
-                               .form = wide ? ValueForm::e5m2_t : ValueForm::e4m3_t}};
+    const Flow made{
+        .role = "output",
+        .writes = {.value = Value::excused, .form = wide ? ValueForm::e5m2_t : ValueForm::e4m3_t}};
     if (!bind_flow(kernel, {}, made, 0)) return;
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
@@ -361,7 +361,8 @@ class Binder {
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
       const bool gathered = of_fp8 && flow.role == "weight" && parameters.count > 0;
-      if (!flow.role.empty() && is_there && !gathered && !bind_flow(kernel, *step, flow, rows)) return;
+      if (!flow.role.empty() && is_there && !gathered && !bind_flow(kernel, *step, flow, rows))
+        return;
       if (cast && flow.role != "gate_up" && !flow.role.empty()) out_.flows.back().row_bytes = 0;
     }
     if (!cast && operand_of(kernel, "amax") != nullptr) {

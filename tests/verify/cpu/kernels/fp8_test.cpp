@@ -171,8 +171,7 @@ TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
   };
   const auto amax_of = [](const auto& values) {
     using T = std::decay_t<decltype(values[0])>;
-    Fp8Call call(KernelKind::amax,
-                 {{"beta", 0}, {"cols", std::ssize(values)}, {"rows", 1}});
+    Fp8Call call(KernelKind::amax, {{"beta", 0}, {"cols", std::ssize(values)}, {"rows", 1}});
     call.add<T>("input", Access::read, {1, std::ssize(values)}, {values.begin(), values.end()});
     call.add<float>("amax", Access::write, {1});
     EXPECT_EQ(call.run(), "");
