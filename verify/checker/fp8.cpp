@@ -91,18 +91,19 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
 
 /// SwiGLU's output may be cast without being stored.
 void Model::add_product_casts() {
+  const std::string value = "product";
   const Shape inner{tokens, inner_};
   for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
     Step step{.kernel = "swiglu_forward_cast",
               .attributes = {{"cols", inner_}, {"rows", tokens}},
               .flows = {reads("gate_up", compute_, {tokens, first_width_}, "gate_up"),
-                        reads("amax", "fp32", {1}, "amax product"),
-                        makes("output_scale", "fp32", {1}, "scale product")},
+                        reads("amax", "fp32", {1}, "amax " + value),
+                        makes("output_scale", "fp32", {1}, "scale " + value)},
               .fp8 = true};
-    if (row) step.flows.push_back(makes("output", "fp8_e4m3", inner, "fp8 product"));
+    if (row) step.flows.push_back(makes("output", "fp8_e4m3", inner, "fp8 " + value));
     if (column)
       step.flows.push_back(
-          makes("output_t", "fp8_e4m3", {inner_, tokens}, "transposed fp8 product"));
+          makes("output_t", "fp8_e4m3", {inner_, tokens}, "transposed fp8 " + value));
     add(std::move(step));
   }
 }

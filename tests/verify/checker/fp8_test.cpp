@@ -115,7 +115,7 @@ TEST(Fp8Plans, ACastIsOfTheTensorWhoseMagnitudeWasTaken) {
               HasSubstr("expected the largest magnitude of 'd_mid' of layers.1"));
 }
 
-/// Of kernels that make it, too: a magnitude of the tensor before is another one.
+/// Kernels that make a tensor take it: without, the one of the tensor before is another one.
 TEST(Fp8Plans, AMagnitudeIsTakenOfEachTensor) {
   for (const char* maker : {"layers.1.post_norm", "layers.1.swiglu", "layers.1.post_norm.backward",
                             "layers.1.input_norm.backward", "head.final_norm.backward"})
