@@ -341,8 +341,8 @@ class BlockRecipe {
     return sizes;
   }
 
-  /// The operands of a kernel that makes a tensor, with the amax for its casts. What is computed
-  /// again has that of forward.
+  /// The operands of a kernel that makes a tensor, with the amax for its casts. A tensor that is
+  /// computed again has that of forward.
   [[nodiscard]] std::vector<RecipeOperand> with_amax(const char* made,
                                                      std::vector<RecipeOperand> operands) {
     if (b_.fp8 && !again()) operands.push_back(b_.amax_of(on("amax", made)));

@@ -143,8 +143,8 @@ TEST(Fp8, CastsWithoutAUsableAmaxHaveScaleOne) {
   EXPECT_TRUE(std::isnan(cast<Fp8E5m2>({kNan, 1, 1, 1}, 1).row.front()));
 }
 
-/// Shards in fp32 that are cast by way of bf16 have the codes and the scale of the whole weight in
-/// bf16, if the largest magnitude is that of all shards.
+/// Shards in fp32 that are cast by way of bf16, with the largest magnitude of all shards, have the
+/// codes and the scale of the whole weight.
 TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
   constexpr std::int64_t kCount = 192;
   std::mt19937 random(1);
