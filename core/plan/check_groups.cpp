@@ -223,7 +223,9 @@ class GroupCheck {
                       to_string(strategy), to_string(config().outer_strategy), names_of(stated)));
     };
     MFSDP_TRY(check(group.cut, cuts.layout, ".cut"));
-    MFSDP_TRY(check(flat_axes(group.weight), flat_axes(cuts.weight), ".weight"));
+    // Weights whose casts are gathered are the main ones.
+    const Placement& weight = group.fp8 ? cuts.state : cuts.weight;
+    MFSDP_TRY(check(flat_axes(group.weight), flat_axes(weight), ".weight"));
     MFSDP_TRY(check(flat_axes(group.gradient), flat_axes(cuts.gradient), ".gradient"));
     return check(flat_axes(group.state), flat_axes(cuts.state), ".state");
   }

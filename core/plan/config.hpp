@@ -125,8 +125,7 @@ struct PlanConfig {
   /// other parameter.
   [[nodiscard]] bool gathers_fp8(std::int64_t block, ParameterRole role) const {
     using enum ParameterRole;
-    const bool of_linear =
-        role == qkv || role == attention_out || role == gate_up || role == down;
+    const bool of_linear = role == qkv || role == attention_out || role == gate_up || role == down;
     return fp8_gather && of_linear && has_fp8(block);
   }
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }

@@ -206,9 +206,9 @@ struct Group {
   UnitId unit;
   DType dtype = DType::bf16;
   bool requires_grad = true;
-  bool quantised = false;     ///< compute weights are stored as core/plan/nf4.hpp has it
-  bool fp8 = false;           ///< one matrix, whose weights have the main dtype; FP8 GEMMs read casts
-  std::int64_t chunk = 1;     ///< shards are multiples of it, elements
+  bool quantised = false;  ///< compute weights are stored as core/plan/nf4.hpp has it
+  bool fp8 = false;        ///< one matrix, whose weights have the main dtype; FP8 GEMMs read casts
+  std::int64_t chunk = 1;  ///< shards are multiples of it, elements
   std::int64_t elements = 0;  ///< padded, B
   std::vector<Axis> cut{};
   std::vector<Axis> reduce{};

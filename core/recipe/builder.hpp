@@ -170,9 +170,9 @@ class Builder {
   // what they read is cast once, with a scale from its largest magnitude.
   bool fp8 = false;
   bool keeps_transposed = false;  ///< casts of inputs in forward, for weight gradients
-  /// Gradients of that layer's output are cast for each GEMM by itself: a second read in place of
-  /// memory for both casts at once.
-  std::optional<ParameterRole> casts_apart{};
+  /// The cast of the gradient of that layer's output is transposed where it is needed: one more pass
+  /// over bytes, in place of memory for a gradient and both casts at once.
+  std::optional<ParameterRole> transposes_d_output{};
   /// Casts SwiGLU's output again from its input, for the weight gradient of `layer`.
   void cast_product(const std::string& layer, const RecipeOperand& gate_up, std::int64_t rows,
                     std::int64_t cols);
@@ -200,6 +200,9 @@ class Builder {
   /// `amax`: the name under which largest_of() has it.
   Fp8Casts cast_of(const std::string& name, const std::string& amax, RecipeOperand input,
                    std::int64_t rows, std::int64_t cols, DType dtype, bool row, bool transposed);
+  /// NAME.fp8_t, of rows x cols.
+  std::string transpose_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+                           std::int64_t cols, Category category);
   /// The weight's casts: gathered ones, or made of the gathered weight.
   struct Fp8Weight {
     RecipeOperand cast, scale;

@@ -99,13 +99,33 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
 Builder::Fp8Casts Builder::cast_of_d_output(const std::string& layer_name, const Linear& layer,
                                             std::int64_t rows, RecipeOperand d_output,
                                             bool transposed) {
-  const bool apart = casts_apart == layer.weight;
-  const std::string amax = layer_name + ".d_output";
-  const std::string name = apart && transposed ? layer_name + ".wgrad.d_output" : amax;
-  if (const auto found = fp8_casts_.find(name); found != fp8_casts_.end()) return found->second;
-  if (!amax_.contains(amax)) largest_of(amax, d_output, rows, layer.outputs);
-  return fp8_casts_[name] = cast_of(name, amax, std::move(d_output), rows, layer.outputs, kGradients,
-                                    !apart || !transposed, !apart || transposed);
+  const std::string name = layer_name + ".d_output";
+  const bool apart = transposes_d_output == layer.weight;
+  if (!fp8_casts_.contains(name)) {
+    largest_of(name, d_output, rows, layer.outputs);
+    fp8_casts_[name] =
+        cast_of(name, name, std::move(d_output), rows, layer.outputs, kGradients, true, !apart);
+  }
+  Fp8Casts& made = fp8_casts_[name];
+  if (transposed && made.transposed.empty()) {
+    made.transposed = transpose_of(name, in_fp8(on("input", made.row), kGradients), rows,
+                                   layer.outputs, Category::activation);
+  }
+  return made;
+}
+
+std::string Builder::transpose_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+                                  std::int64_t cols, Category category) {
+  std::string made = name + ".fp8_t";
+  const DType dtype = input.dtype;
+  tensor({.name = made,
+          .dtype = dtype,
+          .elements = checked_mul(rows, cols),
+          .category = category,
+          .slot_class = slot_class});
+  kernel(name + ".transpose", KernelKind::transpose, {{"cols", cols}, {"rows", rows}},
+         {std::move(input), in_fp8(on("output", made), dtype)});
+  return made;
 }
 
 void Builder::cast_product(const std::string& layer, const RecipeOperand& gate_up,
@@ -137,28 +157,20 @@ Builder::Fp8Weight Builder::fp8_weight(const std::string& name, const Linear& la
     return {.cast = in_fp8(weight(layer.weight), kValues), .scale = gathered_scale(layer)};
   const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
                                 layer.outputs, layer.inputs, kValues, true, false);
-  return {.cast = in_fp8(on("weight", made.row), kValues),
-          .scale = on("weight_scale", made.scale)};
+  return {.cast = in_fp8(on("weight", made.row), kValues), .scale = on("weight_scale", made.scale)};
 }
 
 /// A gathered cast is transposed: one byte is read and written in place of two and one.
 Builder::Fp8Weight Builder::fp8_weight_t(const std::string& name, const Linear& layer) {
   if (!config.fp8_gather) {
-    const Fp8Casts made =
-        cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer), layer.outputs,
-                layer.inputs, kValues, false, true);
+    const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+                                  layer.outputs, layer.inputs, kValues, false, true);
     return {.cast = in_fp8(on("weight_t", made.transposed), kValues),
             .scale = on("weight_scale", made.scale)};
   }
-  const std::string transposed = name + ".weight.fp8_t";
-  tensor({.name = transposed,
-          .dtype = kValues,
-          .elements = checked_mul(layer.outputs, layer.inputs),
-          .category = Category::workspace,
-          .slot_class = slot_class});
-  kernel(name + ".weight.transpose", KernelKind::transpose,
-         {{"cols", layer.inputs}, {"rows", layer.outputs}},
-         {in_fp8(whole_weight(layer), kValues), in_fp8(on("output", transposed), kValues)});
+  const std::string transposed =
+      transpose_of(name + ".weight", in_fp8(whole_weight(layer), kValues), layer.outputs,
+                   layer.inputs, Category::workspace);
   return {.cast = in_fp8(on("weight_t", transposed), kValues), .scale = gathered_scale(layer)};
 }
 

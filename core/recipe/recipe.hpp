@@ -22,13 +22,13 @@ namespace mfsdp {
 
 /// The owner of an operand's tensor.
 enum class Source {
-  tensor,      ///< of this unit
-  previous,    ///< of the unit whose output is this unit's input
-  microbatch,  ///< shared by all units of a microbatch
-  global,      ///< persistent, of the whole program
-  weight,      ///< a parameter of this unit, in compute dtype; or its cast to FP8
+  tensor,        ///< of this unit
+  previous,      ///< of the unit whose output is this unit's input
+  microbatch,    ///< shared by all units of a microbatch
+  global,        ///< persistent, of the whole program
+  weight,        ///< a parameter of this unit, in compute dtype; or its cast to FP8
   weight_scale,  ///< the scale of that cast, fp32 [1]
-  weight_grad  ///< its gradient
+  weight_grad    ///< its gradient
 };
 
 struct RecipeOperand {
@@ -118,10 +118,10 @@ struct BlockKind {
   Recompute recompute = Recompute::none;
   bool slides = false;
   bool other_rope = false;
-  bool experts = false;    ///< in place of a dense MLP
-  bool fp8 = false;        ///< its linear layers multiply in FP8
-  bool fp8_below = false;  ///< those of the block before do
-  bool casts_apart = false;  ///< with FP8: less memory where a step needs the most
+  bool experts = false;              ///< in place of a dense MLP
+  bool fp8 = false;                  ///< its linear layers multiply in FP8
+  bool fp8_below = false;            ///< those of the block before do
+  bool transposes_d_output = false;  ///< with FP8: less memory where a step needs the most
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };

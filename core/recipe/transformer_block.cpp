@@ -64,7 +64,7 @@ class BlockRecipe {
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
     b_.fp8 = kind.fp8;
     b_.keeps_transposed = recompute_ == Recompute::none;
-    if (kind.casts_apart) b_.casts_apart = ParameterRole::gate_up;
+    if (kind.transposes_d_output) b_.transposes_d_output = ParameterRole::gate_up;
     if (kind.experts) experts_.emplace(b_);
     if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
   }
@@ -341,8 +341,8 @@ class BlockRecipe {
     return sizes;
   }
 
-  /// The operands of a kernel that makes a tensor, with the amax for its casts. What is computed
-  /// again has that of forward.
+  /// The operands of a kernel that makes a tensor, with the amax for its casts. A tensor that is
+  /// computed again has that of forward.
   [[nodiscard]] std::vector<RecipeOperand> with_amax(const char* made,
                                                      std::vector<RecipeOperand> operands) {
     if (b_.fp8 && !again()) operands.push_back(b_.amax_of(on("amax", made)));

@@ -80,17 +80,16 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
     const Recompute recompute = recompute_of(static_cast<std::size_t>(block), config_.recompute);
     // Backward of the last block has the most activations beside its own; with full recomputation
     // all blocks have nearly as many.
-    const bool is_peak = recompute == Recompute::full || (recompute == Recompute::selective &&
-                                                          block + 1 == config_.model.layers);
-    const BlockKind kind{
-        .first = block == 0,
-        .recompute = recompute,
-        .slides = config_.model.slides(block),
-        .other_rope = config_.model.has_other_rope(block),
-        .experts = config_.model.has_experts(block),
-        .fp8 = config_.has_fp8(block),
-        .fp8_below = block > 0 && config_.has_fp8(block - 1),
-        .casts_apart = is_peak && config_.has_fp8(block)};
+    const bool is_peak = recompute == Recompute::full ||
+                         (recompute == Recompute::selective && block + 1 == config_.model.layers);
+    const BlockKind kind{.first = block == 0,
+                         .recompute = recompute,
+                         .slides = config_.model.slides(block),
+                         .other_rope = config_.model.has_other_rope(block),
+                         .experts = config_.model.has_experts(block),
+                         .fp8 = config_.has_fp8(block),
+                         .fp8_below = block > 0 && config_.has_fp8(block - 1),
+                         .transposes_d_output = is_peak && config_.has_fp8(block)};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {

@@ -95,11 +95,11 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
                                               .unit = unit.id,
                                               .holds = std::move(holds)});
   };
-  state.model_weight = make(
-      "model_weight", Category::model_weight, group.quantised ? DType::uint8 : group.dtype,
-      group.quantised ? nf4_bytes(resident.model_weight) : resident.model_weight,
-      group.fp8 ? PoolRole::state : PoolRole::model_weights,
-      {.kind = ContentKind::parameter, .placement = group.weight});
+  state.model_weight =
+      make("model_weight", Category::model_weight, group.quantised ? DType::uint8 : group.dtype,
+           group.quantised ? nf4_bytes(resident.model_weight) : resident.model_weight,
+           group.fp8 ? PoolRole::state : PoolRole::model_weights,
+           {.kind = ContentKind::parameter, .placement = group.weight});
   if (group.fp8) {
     state.gathers_casts = state.route.gather && config_.strategy == Strategy::optim_grads_params;
     state.fp8_index = fp8_groups++;
@@ -296,10 +296,11 @@ Region State::amax_of(const GroupState& group) const {
 }
 
 Region State::scale_of(const GroupState& group) const {
-  return {.buffer = weight_scales,
-          .offset = static_cast<std::int64_t>(group.fp8_index) * kScaleFloats * size_of(DType::fp32),
-          .dtype = DType::fp32,
-          .shape = {1}};
+  return {
+      .buffer = weight_scales,
+      .offset = static_cast<std::int64_t>(group.fp8_index) * kScaleFloats * size_of(DType::fp32),
+      .dtype = DType::fp32,
+      .shape = {1}};
 }
 
 }  // namespace mfsdp::schedule

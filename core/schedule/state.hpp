@@ -36,7 +36,7 @@ struct GroupState {
   std::int64_t full_offset = 0;            ///< bytes, in its unit's gathered weights or casts
   /// Of groups in FP8: casts of the rank's shard, or all of them if no use gathers them.
   std::optional<BufferId> casts{};
-  std::size_t fp8_index = 0;  ///< of its amax and scale, among groups in FP8
+  std::size_t fp8_index = 0;   ///< of its amax and scale, among groups in FP8
   bool gathers_casts = false;  ///< before each use
 
   /// Whether its weights are in a transient buffer of their unit while they are used.
@@ -97,10 +97,9 @@ class State {
 
   /// Whether a use of a unit gathers any of its weights, or makes them from ones of fewer bits.
   [[nodiscard]] bool gathers(std::size_t unit) const {
-    return std::ranges::any_of(units[unit].groups,
-                               [&](std::size_t g) {
-                                 return groups[g].passes_through() || groups[g].gathers_casts;
-                               });
+    return std::ranges::any_of(units[unit].groups, [&](std::size_t g) {
+      return groups[g].passes_through() || groups[g].gathers_casts;
+    });
   }
   /// Whether a step ends with gathers of updated weights.
   [[nodiscard]] bool refreshes(std::size_t unit) const {

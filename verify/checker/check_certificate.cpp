@@ -120,7 +120,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
         ranks = times(ranks, view.ranks_on(axis));
     const Int count = op.body->at("count");
     const Int all = times(count, ranks);
-    // Of largest magnitudes, which check_values.cpp follows.
+    // Only largest magnitudes are compared; check_values.cpp follows them.
     const bool takes_max = op.does == "all_reduce" && op.body->at("reduction") == "max" &&
                            part.dtype == "fp32" && view.homes[part.buffer].kind.empty();
     const Json wanted = gathers || deals ? "none" : takes_max ? "max" : "sum";

@@ -69,6 +69,11 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
        .attributes = overwrites,
        .flows = {source, makes("amax", "fp32", {1}, "amax " + value)},
        .fp8 = true});
+  add({.kernel = "transpose",
+       .attributes = sizes,
+       .flows = {reads("input", type, shape, "fp8 " + value),
+                 makes("output", type, {shape[1], shape[0]}, "transposed fp8 " + value)},
+       .fp8 = true});
   // Its rows, its columns, or both.
   for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
     Step step{.kernel = "cast_scaled",
@@ -86,18 +91,19 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
 
 /// SwiGLU's output may be cast without being stored.
 void Model::add_product_casts() {
+  const std::string value = "product";
   const Shape inner{tokens, inner_};
   for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
     Step step{.kernel = "swiglu_forward_cast",
               .attributes = {{"cols", inner_}, {"rows", tokens}},
               .flows = {reads("gate_up", compute_, {tokens, first_width_}, "gate_up"),
-                        reads("amax", "fp32", {1}, "amax product"),
-                        makes("output_scale", "fp32", {1}, "scale product")},
+                        reads("amax", "fp32", {1}, "amax " + value),
+                        makes("output_scale", "fp32", {1}, "scale " + value)},
               .fp8 = true};
-    if (row) step.flows.push_back(makes("output", "fp8_e4m3", inner, "fp8 product"));
+    if (row) step.flows.push_back(makes("output", "fp8_e4m3", inner, "fp8 " + value));
     if (column)
       step.flows.push_back(
-          makes("output_t", "fp8_e4m3", {inner_, tokens}, "transposed fp8 product"));
+          makes("output_t", "fp8_e4m3", {inner_, tokens}, "transposed fp8 " + value));
     add(std::move(step));
   }
 }
@@ -116,8 +122,8 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
     whole.role = "input";
     add({.kernel = "transpose",
          .attributes = {{"cols", inputs}, {"rows", outputs}},
-         .flows = {whole, makes("output", "fp8_e4m3", {inputs, outputs},
-                                "transposed fp8 " + matrix)},
+         .flows = {whole,
+                   makes("output", "fp8_e4m3", {inputs, outputs}, "transposed fp8 " + matrix)},
          .fp8 = true});
   } else {
     whole.role = "input";

@@ -54,10 +54,9 @@ void cast_shard(StepState& state, const Op& op) {
   const bool rounds = config.at("main_dtype") != config.at("param_dtype");
   Names attributes{"cols", "rows"};
   if (rounds) attributes.insert("through_bf16");
-  state.forms(
-      op,
-      {{"amax", "read"}, {"input", "read"}, {"output", "write"}, {"output_scale", "write"}},
-      attributes);
+  state.forms(op,
+              {{"amax", "read"}, {"input", "read"}, {"output", "write"}, {"output_scale", "write"}},
+              attributes);
   if (rounds && op.attribute("through_bf16") != 1)
     refuse("{}: does not round to the compute dtype first", op.place());
   if (state.values.whole(op, number_in("amax")) != Value{amax, shard.unit, pass})
@@ -76,9 +75,9 @@ bool has_shard_amaxes(StepState& state, const Operand& operand) {
 void find_largest(StepState& state, const Op& op) {
   const Operand& from = op.operands.at(0);
   const Operand& to = op.operands.at(1);
-  if (op.does != "all_reduce" || op.body->value("reduction", "") != "max" ||
-      from.dtype != "fp32" || from.buffer != to.buffer || from.offset != to.offset ||
-      from.elements != to.elements || !to.dense)
+  if (op.does != "all_reduce" || op.body->value("reduction", "") != "max" || from.dtype != "fp32" ||
+      from.buffer != to.buffer || from.offset != to.offset || from.elements != to.elements ||
+      !to.dense)
     refuse("{}: expected the maximum of magnitudes, in place", op.place());
   const Names axes = state.view.communicator_of(op).at("axes");
   for (const Group& group : state.view.groups)
@@ -95,8 +94,7 @@ void find_largest(StepState& state, const Op& op) {
     if (!value.name.starts_with(of_shard) || end - begin != four || cell.base != begin)
       refuse("{}: reads {}, not magnitudes of shards", op.place(), value.name);
     value.name = value.name.substr(of_shard.size());
-    const std::string role =
-        value.name.substr(5, value.name.rfind(' ') - 5);  // "amax ROLE weight"
+    const std::string role = value.name.substr(5, value.name.rfind(' ') - 5);  // "amax ROLE weight"
     if (value.pass != pass_of_update(state.weights.updates_of(value.owner, role)))
       refuse("{}: reads a magnitude of the weight before its update", op.place());
     Operand one = to;

@@ -49,7 +49,7 @@ struct CastCall {
   float* next_amax;
   bool through_bf16;
 
-  /// What is cast, of an input or an amax.
+  /// The number that is cast in place of an input, and the amax that counts.
   __device__ float rounded(float value) const {
     if constexpr (std::is_same_v<T, Bf16>) return value;
     return through_bf16 ? widened(narrowed<Bf16>(value)) : value;

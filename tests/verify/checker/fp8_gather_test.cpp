@@ -42,8 +42,8 @@ void expect_right(const PlanConfig& config) {
 
 TEST(Fp8Gathers, AreRight) {
   for (const std::int64_t ranks : {1, 2, 4})
-    for (const Strategy strategy :
-         {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params}) {
+    for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
+                                    Strategy::optim_grads_params}) {
       SCOPED_TRACE(testing::Message() << ranks << " ranks, " << to_string(strategy));
       PlanConfig config = gathering(ranks);
       config.strategy = strategy;

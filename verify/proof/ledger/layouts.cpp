@@ -420,7 +420,8 @@ void check_configured_dtypes(const Program& program, FindingList& findings) {
     switch (buffer.holds->kind) {
       case ContentKind::cast_parameter: wanted = DType::fp8_e4m3; break;
       case ContentKind::parameter:
-        wanted = holds_main_weights(program, *buffer.holds) ? config.main_dtype : config.param_dtype;
+        wanted =
+            holds_main_weights(program, *buffer.holds) ? config.main_dtype : config.param_dtype;
         break;
       case ContentKind::main_parameter: wanted = config.main_dtype; break;
       case ContentKind::gradient:

@@ -196,7 +196,7 @@ class WeightCheck {
       return report(
           "MF403", located.group, now_,
           fmt::format("reads weights of '{}', which is another unit than the op's", layout.name));
-    // Of weights that are gathered as casts each rank casts its shard.
+    // Each rank casts its shard of weights whose casts are gathered.
     const bool of_shard = layout.group->fp8 && !layouts_.homes[located.buffer].casts;
     const auto shard = of_shard ? level_of(located) : std::nullopt;
     const auto& atoms = operand.atoms;

@@ -23,7 +23,7 @@ namespace mfsdp::fp8 {
 /// is a shard of a weight, one of several.
 [[nodiscard]] std::array<Flow, 5> cast_flows(const Kernel& kernel, bool of_shard);
 
-/// What a kernel that makes a value states beside it: its largest magnitude, in operand `amax`. None
+/// The largest magnitude, in operand `amax`, that a kernel takes of a value that it makes. None
 /// where that kind has no such operand.
 [[nodiscard]] std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step);
 

@@ -182,8 +182,8 @@ class Binder {
         if (const auto of = cast_weights_.find(copy->input.buffer); of != cast_weights_.end())
           cast_weights_[copy->output.buffer] = of->second;
       const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (kernel == nullptr || (kernel->kind != KernelKind::cast_scaled &&
-                                kernel->kind != KernelKind::transpose))
+      if (kernel == nullptr ||
+          (kernel->kind != KernelKind::cast_scaled && kernel->kind != KernelKind::transpose))
         continue;
       op_ = &op;
       const KernelParameters cast = parameters_of(*kernel);
@@ -257,23 +257,36 @@ class Binder {
     return to->exact && to->group == from->group && to->region == from->region;
   }
 
-  /// A gathered cast of a weight as a whole.
+  /// A gathered cast of a weight as a whole, or the cast of a value.
   void bind_transpose(const Kernel& kernel) {
+    if (!program_.config.has_fp8()) return fail_step("is for FP8, which is not configured");
     const KernelParameters parameters = parameters_of(kernel);
     if (parameters.astray) return excuse();
-    const std::optional<Value> weight =
-        parameters.count == 1 ? fp8::weight_of(parameters.roles[0]) : std::nullopt;
-    if (!weight || operand_of(kernel, "input")->shape != parameters.parameter->shape)
-      return fail_step("does not transpose the gathered cast of a weight");
-    BoundStep bound{.owner = owner_of(parameters.unit, kernel, parameters.roles[0]),
-                    .role = parameters.roles[0],
-                    .group = parameters.group,
-                    .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
-                    .casts = true,
-                    .weight = weight};
+    const Operand& input = *operand_of(kernel, "input");
+    const bool wide = input.dtype == DType::fp8_e5m2;
+    BoundStep bound{.first_flow = static_cast<std::uint32_t>(out_.flows.size()), .casts = true};
     next_ = 0;
-    const Flow made{.role = "output",
-                    .writes = {.value = Value::excused, .form = ValueForm::e4m3_t}};
+    if (parameters.count > 0) {
+      bound.role = parameters.roles[0];
+      bound.group = parameters.group;
+      bound.owner = owner_of(parameters.unit, kernel, *bound.role);
+      bound.weight = fp8::weight_of(*bound.role);
+      if (!bound.weight || input.shape != parameters.parameter->shape)
+        return fail_step("does not transpose the gathered cast of a weight");
+    } else {
+      bound.transposes = true;
+      const Buffer& buffer = program_.buffers[index_.buffers[input.buffer]];
+      if (kernel.attribute("rows") != program_.config.tokens_per_microbatch() ||
+          input.touched_bytes() != buffer.size.value)
+        return fail_step("does not read the whole of a cast, of all tokens");
+      const Flow read{
+          .role = "input",
+          .reads = {.value = Value::excused, .form = wide ? ValueForm::e5m2 : ValueForm::e4m3}};
+      if (!bind_flow(kernel, {}, read, 0)) return;
+    }
+    const Flow made{
+        .role = "output",
+        .writes = {.value = Value::excused, .form = wide ? ValueForm::e5m2_t : ValueForm::e4m3_t}};
     if (!bind_flow(kernel, {}, made, 0)) return;
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
@@ -348,7 +361,8 @@ class Binder {
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
       const bool gathered = of_fp8 && flow.role == "weight" && parameters.count > 0;
-      if (!flow.role.empty() && is_there && !gathered && !bind_flow(kernel, *step, flow, rows)) return;
+      if (!flow.role.empty() && is_there && !gathered && !bind_flow(kernel, *step, flow, rows))
+        return;
       if (cast && flow.role != "gate_up" && !flow.role.empty()) out_.flows.back().row_bytes = 0;
     }
     if (!cast && operand_of(kernel, "amax") != nullptr) {

@@ -277,9 +277,9 @@ enum class ValueForm : std::uint8_t {
 };
 
 constexpr auto value_names(ValueForm) {
-  return name_array("whole", "largest magnitude", "largest magnitude of a shard", "E4M3 cast", "transposed E4M3 cast",
-                    "scale of the E4M3 cast", "E5M2 cast", "transposed E5M2 cast",
-                    "scale of the E5M2 cast");
+  return name_array("whole", "largest magnitude", "largest magnitude of a shard", "E4M3 cast",
+                    "transposed E4M3 cast", "scale of the E4M3 cast", "E5M2 cast",
+                    "transposed E5M2 cast", "scale of the E5M2 cast");
 }
 
 /// Whether it is a weight, whose casts are of a step and not of a microbatch.

@@ -10,9 +10,7 @@
 #include "verify/proof/values/expert_parallel_steps.hpp"
 
 namespace mfsdp {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 /// Tokens belong to no block, and casts of weights to no microbatch.
 ValueKey ModelValues::key_of(const OwnedValue& term, const ValueKey& base) const {
@@ -146,11 +144,13 @@ void ModelValues::find_cast(const BoundStep& step) {
   const ValueKey key = whole(use);
   const ValueKey& first = memory_.cells[use.first].key;
   if (first.value == Value::excused) return;
-  if (key.value <= Value::tokens || key.form != ValueForm::whole)
-    return report_mismatch(
-        fmt::format("reads {} as operand 'input'; expected one value of the model from its first "
-                    "byte on, which no cast is",
-                    in_words(first)));
+  const ValueForm wanted =
+      step.transposes ? binding_.flows[step.first_flow].reads.form : ValueForm::whole;
+  if (key.value <= Value::tokens || key.form != wanted)
+    return report_mismatch(fmt::format(
+        "reads {} as operand 'input'; expected {} from its first byte on{}", in_words(first),
+        step.transposes ? "the cast of one value" : "one value of the model",
+        step.transposes ? "" : ", which no cast is"));
   cast_ = key.value;
   base_ = {.value = Value::unknown, .owner = key.owner, .microbatch = key.microbatch};
 }
@@ -385,9 +385,10 @@ void ModelValues::find_largest(const Collective& collective, const CellUse& inpu
     const ValueKey& key = memory_.cells[c].key;
     if (key.form != ValueForm::amax_of_shard || key.microbatch != step_number() ||
         memory_.cells[c].place != 0)
-      return report_mismatch(fmt::format("takes the larger one of {}; expected largest magnitudes "
-                                         "of this step's shards of weights",
-                                         in_words(key)));
+      return report_mismatch(
+          fmt::format("takes the larger one of {}; expected largest magnitudes "
+                      "of this step's shards of weights",
+                      in_words(key)));
     largest_.push_back(key);
     largest_.back().form = ValueForm::amax;
   }

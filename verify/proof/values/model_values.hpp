@@ -115,7 +115,7 @@ class ModelValues {
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.runs[unrolled_.instances[instance].run].step;
   }
-  /// Of the instance that runs, counted from 1.
+  /// The step of the instance that runs, counted from 1.
   [[nodiscard]] std::uint32_t step_number() const {
     return static_cast<std::uint32_t>(step_of(now_)) + 1;
   }

@@ -143,8 +143,8 @@ TEST(Fp8, CastsWithoutAUsableAmaxHaveScaleOne) {
   EXPECT_TRUE(std::isnan(cast<Fp8E5m2>({kNan, 1, 1, 1}, 1).row.front()));
 }
 
-/// Weights that are cast in shards, from fp32 by way of bf16 and with the largest magnitude of all
-/// shards, have the codes and the scale of the whole weight in bf16.
+/// Shards in fp32 that are cast by way of bf16, with the largest magnitude of all shards, have the
+/// codes and the scale of the whole weight.
 TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
   constexpr std::int64_t kCount = 192;
   std::mt19937 random(1);
@@ -171,8 +171,7 @@ TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
   };
   const auto amax_of = [](const auto& values) {
     using T = std::decay_t<decltype(values[0])>;
-    Fp8Call call(KernelKind::amax,
-                 {{"beta", 0}, {"cols", std::ssize(values)}, {"rows", 1}});
+    Fp8Call call(KernelKind::amax, {{"beta", 0}, {"cols", std::ssize(values)}, {"rows", 1}});
     call.add<T>("input", Access::read, {1, std::ssize(values)}, {values.begin(), values.end()});
     call.add<float>("amax", Access::write, {1});
     EXPECT_EQ(call.run(), "");
@@ -192,6 +191,36 @@ TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
     }
     EXPECT_EQ(all, std::vector(whole.begin(), whole.end() - 1)) << ranks;
   }
+}
+
+TEST(Fp8, SwigluIsCastAsIfItWereStored) {
+  constexpr std::int64_t kRows = 16;
+  constexpr std::int64_t kCols = 32;
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<Bf16> gate_up(2 * kRows * kCols);
+  for (Bf16& value : gate_up) value = narrow<Bf16>(normal(random));
+  const std::vector<Attribute> sizes{{"cols", kCols}, {"rows", kRows}};
+  Fp8Call stored(KernelKind::swiglu_forward, sizes);
+  stored.add<Bf16>("gate_up", Access::read, {kRows, 2 * kCols}, gate_up);
+  stored.add<Bf16>("product", Access::write, {kRows, kCols});
+  stored.add<float>("amax", Access::write, {1});
+  EXPECT_EQ(stored.run(), "");
+  const std::vector<float> amax = stored.values<float>("amax");
+  std::vector<Bf16> product;
+  for (const float value : stored.values<Bf16>("product")) product.push_back(narrow<Bf16>(value));
+  Fp8Call cast(KernelKind::cast_scaled, sizes);
+  cast.add<Bf16>("input", Access::read, {kRows, kCols}, product);
+  Fp8Call fused(KernelKind::swiglu_forward_cast, sizes);
+  fused.add<Bf16>("gate_up", Access::read, {kRows, 2 * kCols}, gate_up);
+  for (Fp8Call* call : {&cast, &fused}) {
+    call->add<float>("amax", Access::read, {1}, amax);
+    call->add<Fp8E4m3>("output_t", Access::write, {kCols, kRows});
+    call->add<float>("output_scale", Access::write, {1});
+    EXPECT_EQ(call->run(), "");
+  }
+  EXPECT_EQ(fused.values<Fp8E4m3>("output_t"), cast.values<Fp8E4m3>("output_t"));
+  EXPECT_EQ(fused.values<float>("output_scale"), cast.values<float>("output_scale"));
 }
 
 TEST(Fp8, Transposes) {
