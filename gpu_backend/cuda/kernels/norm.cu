@@ -106,8 +106,9 @@ extern __shared__ float parts_of_groups[];
 /// Block b processes the rows b, b + partial_rows, ...; `grouped`: as many at once as it has groups of
 /// threads (threadIdx.y). Their weight gradient stays in registers. The next row is loaded while this one is
 /// summed, if registers suffice for both.
+/// With one pack of a row in each thread, two blocks run on an SM: they have 64 registers a thread.
 template <class T, int N, int kVectors, bool grouped>
-__global__ void __launch_bounds__(kBackwardThreads)
+__global__ void __launch_bounds__(kBackwardThreads, kVectors == 1 && !grouped ? 2 : 1)
     backward_in_registers(const RmsNormBackward<T> k) {
   constexpr bool kAhead = kVectors <= 2;
   __shared__ float shared[2][kMaxWarps];  // double-buffered, so that a row needs one barrier
