@@ -1,6 +1,7 @@
 """One block of Llama-3-8B by PyTorch, in bf16 and in FP8: the time that casts and GEMMs take."""
 
 import argparse
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -76,8 +77,9 @@ def fp8_linear(quantise: Callable[..., Any], fast_backward: bool) -> Callable[[A
     return Linear.apply
 
 
-def use_fp8(block: Any) -> None:
-    """Has the linear layers of a module multiply in FP8. The casts are compiled with the module, if it is."""
+@functools.cache
+def fp8_module() -> Any:
+    """One class for all layers: torch.compile compiles blocks anew whose classes differ."""
     import torch
     multiply = fp8_linear(plain_casts()["quantise"], fast_backward=False)
 
@@ -87,11 +89,17 @@ def use_fp8(block: Any) -> None:
         def forward(self, x: Any) -> Any:
             return multiply(x.flatten(0, -2), self.weight).unflatten(0, x.shape[:-1])
 
+    return Fp8Linear
+
+
+def use_fp8(block: Any) -> None:
+    """Has the linear layers of a module multiply in FP8. The casts are compiled with the module, if it is."""
+    import torch
     for module in block.modules():
         if type(module) is torch.nn.Linear:
             if module.bias is not None:
                 raise WrongFlag("--fp8: expected a model without biases of linear layers")
-            module.__class__ = Fp8Linear
+            module.__class__ = fp8_module()
 
 
 def make_block(mode: str, tokens: int) -> tuple[Callable[[Any], Any], list[Any]]:
