@@ -18,6 +18,8 @@ from gpu_lab.runs import Run, run_of
 HEAD = ("| engine | run | ranks | step ms | predicted | compute ms | predicted | exposed ms | predicted | host ms | predicted "
         "| allocated | reserved |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 
+LAST_RANKS = ("deepspeed-zero1", "deepspeed-zero2")
+
 
 @dataclass
 class Timed:
@@ -28,9 +30,14 @@ class Timed:
 
 
 def read_timed(path: str) -> list[Timed]:
-    """The runs of a measured.jsonl. Where a run has one rank, every process is such a run: its step is their mean."""
+    """The runs of a measured.jsonl. Where a run has one rank, every process is such a run: its step is their mean.
+
+    Memory is that of rank 0; of DeepSpeed's first two stages that of the last rank, for which they are predicted.
+    """
     timed = [Timed(run_of(row["run"]), row["facts"]) for row in read_lines(pathlib.Path(path))]
     for one in timed:
+        if one.run.engine in LAST_RANKS and "memory_of_ranks" in one.facts:
+            one.facts["allocated"], one.facts["reserved"] = one.facts["memory_of_ranks"][-1]
         steps = one.facts.get("steps_of_ranks_ms")
         if steps and one.run.ranks == 1:
             one.facts["step_ms"] = statistics.mean(steps)

@@ -29,7 +29,9 @@ TEST(EngineMoments, AReleaseIsPassedWhenItsStreamHasDoneWhatWasIssuedBefore) {
   for (const Op& op : ops)
     if (std::holds_alternative<Kernel>(op.body)) {
       const std::int64_t begin = 100 * static_cast<std::int64_t>(timeline.size() + 1);
-      timeline.push_back({.op = op.id, .start = Nanos(begin), .end = Nanos(begin + 50)});
+      OpTime& time = timeline.emplace_back();
+      time.op = op.id;
+      time.end = Nanos(begin + 50);
     }
   const std::vector<OpMoment> moments = moments_of(plan, timeline, ten_each);
   ASSERT_EQ(moments.size(), ops.size());

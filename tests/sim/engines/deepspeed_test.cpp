@@ -102,15 +102,15 @@ TEST(DeepSpeedZero3, KeepsSixteenBytesOfAShard) {
 }
 
 TEST(DeepSpeedZero3, GathersByModuleAndReleasesAll) {
-  // No prefetch, no reuse: each of 2 + 4 x 4 matrices is gathered in forward and in backward; then
-  // the norms, of which each rank has an eighth.
+  // No prefetch, no reuse: each of 2 + 4 x 4 matrices is gathered in forward and in backward; then,
+  // after the update, the nine norms, each for itself, of which each rank has an eighth.
   const EnginePlan plan =
       plan_of_zero(kZero3, {"stage3_prefetch_bucket_size=0", "stage3_max_reuse_distance=0"});
   const auto counts = test::collective_counts(plan, CollectiveKind::all_gather);
-  ASSERT_EQ(counts.size(), 2 * 18 + 1U);
+  ASSERT_EQ(counts.size(), 2 * 18 + 9U);
   EXPECT_EQ(counts.front(), kSmallVocabulary / 8);
   EXPECT_EQ(counts[1], 1'572'864 / 8);  // qkv
-  EXPECT_EQ(counts.back(), 9 * 1024 / 8);
+  EXPECT_EQ(counts.back(), 1024 / 8);
   // A model of less than stage3_max_reuse_distance is gathered once.
   std::int64_t gathered = 0;
   for (const std::int64_t count :
