@@ -85,8 +85,8 @@ double bandwidth_share(const Kernel& kernel) {
     return at_width(*of_rows, static_cast<double>(kernel.attribute("cols")));
   const auto* const measured = std::ranges::find(kMeasured, kernel.kind, &Share::kind);
   const double share = measured == kMeasured.end() ? kOthers : measured->value;
-  const bool ragged = kernel.kind == KernelKind::cross_entropy &&
-                      kernel.attribute("cols") % kVocabularyPack != 0;
+  const bool ragged =
+      kernel.kind == KernelKind::cross_entropy && kernel.attribute("cols") % kVocabularyPack != 0;
   return ragged ? share * kRaggedVocabulary : share;
 }
 
