@@ -294,7 +294,9 @@ std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
          {integer_flag("--cp", "ranks that share each sequence, context parallelism (1)",
                        options.context_parallel, {.lowest = 1, .highest = config_limits::ranks}),
           choice_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)",
-                      options.context_exchange)}) {
+                      options.context_exchange),
+          integer_flag("--tp", "ranks that share each block's weights, tensor parallelism (1)",
+                       options.tensor_parallel, {.lowest = 1, .highest = config_limits::ranks})}) {
       flag.shapes_plan = true;
       flags.push_back(std::move(flag));
     }

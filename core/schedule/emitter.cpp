@@ -33,6 +33,8 @@ Emitter::Emitter(Program& program) : program_(program) {
     make_communicator(on.axes(program_.config.mesh), on.reduce_communicator);
   }
   make_communicator(token_axes(program_.config.mesh), kWorld);
+  if (loss_axes(program_.config.mesh) != token_axes(program_.config.mesh))
+    make_communicator(loss_axes(program_.config.mesh), kLosses);
   for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",
                            "activations", "workspace", "pinned"})
     make_pool(name);

@@ -55,11 +55,11 @@ BufferId MicrobatchSchedule::gradient_buffer(const GroupState& group) const {
 }
 
 std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupState& group) const {
-  const bool dealt = !group.group->shard.empty();
+  const std::string_view suffix = suffix_of(*group.group, config_.mesh);
   const auto first = std::ranges::find_if(unit.trainable, [&](std::size_t g) {
-    return state_.groups[g].group->shard.empty() != dealt;
+    return suffix_of(*state_.groups[g].group, config_.mesh) == suffix;
   });
-  const std::string name = unit.name + (dealt ? ".experts" : "");
+  const std::string name = unit.name + std::string(suffix);
   return &group == &state_.groups[*first] ? name : name + ".vectors";
 }
 

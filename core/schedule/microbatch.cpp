@@ -285,9 +285,8 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
                         .dtype = dtype,
                         .shape = {quantised ? nf4_bytes(group.elements) : group.elements}};
     e_.emit(StreamRole::all_gather, phase_, unit.id,
-            unit.name + (quantised             ? ".base.all_gather"
-                         : group.shard.empty() ? ".all_gather"
-                                               : ".experts.all_gather"),
+            unit.name + (quantised ? ".base.all_gather"
+                                   : std::string(suffix_of(group, config_.mesh)) + ".all_gather"),
             Collective{.kind = CollectiveKind::all_gather,
                        .communicator = communicator,
                        .reduction = Reduction::none,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/model/model.hpp"
@@ -46,6 +47,10 @@ struct UnitState {
   std::vector<std::size_t> trainable;  ///< groups with gradients, as indices too
   std::int64_t weight_bytes = 0;       ///< of all gathered groups, each aligned
 };
+
+/// What the names of a group's buffers and ops have after its unit's: of expert-parallel parameters
+/// or, where the mesh has ranks of tp, of those that are cut at their inputs and of whole ones.
+[[nodiscard]] std::string_view suffix_of(const Group& group, const Mesh& mesh);
 
 /// Buffers by name for recipes, and the persistent state of all groups.
 class State {
