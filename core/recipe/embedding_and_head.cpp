@@ -184,7 +184,7 @@ class HeadRecipe {
     b_.gather_parts(name + ".softmax_parts.rows",
                     shaped(on("input", "softmax.part"), Access::read, s_.statistic, {count, 3}),
                     shaped(on("output", "softmax.parts"), Access::write, s_.statistic,
-                           {s_.tensor_ranks, count, 3}));
+                           {s_.tensor_ranks * count, 3}));
   }
 
   void narrow_sum() {

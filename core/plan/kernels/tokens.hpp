@@ -240,7 +240,7 @@ struct CrossEntropy {
       op.reads("loss_scale", scale, {4}, {.optional = true, .element = Element::fp32});
     else
       op.writes("log_probs", log_probs, {"rows"}, {.optional = true});
-    op.reads("parts", of_ranks, {"peers", "rows", {3}}, {.optional = true});
+    op.reads("parts", of_ranks, {{"peers", "rows"}, {3}}, {.optional = true});
     parts = reinterpret_cast<const SoftmaxPart<Real<T>>*>(of_ranks);
     op.expect(parts == nullptr || (cap == 0 && log_probs == nullptr), "parts",
               "expected neither a cap of logits nor log-probabilities beside parts of rows");
