@@ -16,22 +16,6 @@ Result<void> no_tp_with(std::string_view what) {
   return fail("--tp", fmt::format("cannot be combined with {} so far", what));
 }
 
-/// Equal shares of heads, features, vocabulary and rows.
-Result<void> check_parts(const PlanConfig& config) {
-  const std::int64_t ranks = config.mesh.size(Axis::tp);
-  const ModelShape& model = config.model;
-  for (const auto& [what, size] :
-       {std::pair{"attention heads", model.heads}, std::pair{"key-value heads", model.kv_heads},
-        std::pair{"features of the MLP", model.intermediate},
-        std::pair{"ids of the vocabulary", model.vocab},
-        std::pair{"tokens of a microbatch (--micro-batch x --seq-len)",
-                  config.tokens_per_microbatch()}})
-    if (size % ranks != 0)
-      return fail("--tp", fmt::format("expected a number of ranks that divides the {} {}, got {}",
-                                      size, what, ranks));
-  return {};
-}
-
 /// Llama's blocks, without options of other models.
 Result<void> check_plain(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
@@ -62,10 +46,24 @@ Result<void> check_plain(const ModelShape& model) {
 
 }  // namespace
 
+Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens,
+                                 std::int64_t ranks) {
+  for (const auto& [what, size] :
+       {std::pair{"attention heads", model.heads}, std::pair{"key-value heads", model.kv_heads},
+        std::pair{"features of the MLP", model.intermediate},
+        std::pair{"ids of the vocabulary", model.vocab},
+        std::pair{"tokens of a microbatch (--micro-batch x --seq-len)", tokens}})
+    if (size % ranks != 0)
+      return fail("--tp", fmt::format("expected a number of ranks that divides the {} {}, got {}",
+                                      size, what, ranks));
+  return {};
+}
+
 Result<void> check_tensor_parallel(const PlanConfig& config) {
   if (config.mesh.size(Axis::tp) == 1) return {};
   MFSDP_TRY(check_plain(config.model));
-  MFSDP_TRY(check_parts(config));
+  MFSDP_TRY(check_tensor_shares(config.model, config.tokens_per_microbatch(),
+                                config.mesh.size(Axis::tp)));
   if (config.mesh.size(Axis::pp) > 1) return no_tp_with("ranks on pp");
   if (config.mesh.size(Axis::cp) > 1) return no_tp_with("--cp");
   if (!config.mesh.experts.empty()) return no_tp_with("--ep");

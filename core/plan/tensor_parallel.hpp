@@ -9,6 +9,10 @@
 
 namespace mfsdp {
 
+/// Equal shares of heads, features, vocabulary and a microbatch's tokens on that many ranks.
+[[nodiscard]] Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens,
+                                               std::int64_t ranks);
+
 /// Checks the other fields on a mesh with several ranks on tp; the error names the flag.
 [[nodiscard]] Result<void> check_tensor_parallel(const PlanConfig& config);
 

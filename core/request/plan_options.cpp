@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "core/model/lora.hpp"
+#include "core/plan/context_parallel.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/tensor_parallel.hpp"
 #include "core/plan/transport.hpp"
 
 namespace mfsdp {
@@ -148,6 +150,12 @@ Result<std::optional<std::int64_t>> global_batch_of(const CommonOptions& options
 
 Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
   const std::int64_t seq_len = seq_len_of(options, model);
+  // These do not depend on the number of GPUs, of which a search tries many.
+  if (options.context_parallel > 1)
+    MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
+  if (options.tensor_parallel > 1)
+    MFSDP_TRY(check_tensor_shares(model, checked_mul(seq_len, options.config.micro_batch),
+                                  options.tensor_parallel));
   Reasons reasons;
   // The reader of a cluster file checks the nodes there.
   if (!options.cluster) reasons.add(count_nodes(options.gpus, options.node_size(), "--gpus"));

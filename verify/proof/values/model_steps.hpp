@@ -199,8 +199,8 @@ enum class Value : std::uint8_t {
   d_qkv_groups,
   // Of the softmax of each row: what a rank of tp knows of its part of the vocabulary, and that of
   // all ranks.
-  softmax_part,
-  softmax_parts,
+  own_softmax,
+  all_softmax,
   // Weights whose casts FP8 GEMMs read (fp8_steps.hpp).
   qkv_weight,
   attention_out_weight,

@@ -370,7 +370,7 @@ void ModelValues::exchange(const Collective& collective) {
 /// Collectives over the axis of layouts move all of a value from one layout to another.
 void ModelValues::move_layout(const Collective& collective, const ValueKey& key) {
   const CellUse& input = *use_of(&collective.input);
-  if (key.value == Value::softmax_part) return gather_softmax(collective, input);
+  if (key.value == Value::own_softmax) return gather_softmax(collective, input);
   const auto to = moved_by(collective.kind, collective.reduction, key.layout);
   if (!to)
     return report_mismatch(fmt::format("moves {} by a {} over {}", in_words(key),
@@ -393,7 +393,7 @@ void ModelValues::gather_softmax(const Collective& collective, const CellUse& in
   if (collective.kind != CollectiveKind::all_gather || !is_one)
     return report_mismatch(fmt::format("moves {} by a {} over {}", in_words(key),
                                        to_string(collective.kind), to_string(kLayoutAxis)));
-  base_ = {.value = Value::softmax_parts, .owner = key.owner, .microbatch = key.microbatch};
+  base_ = {.value = Value::all_softmax, .owner = key.owner, .microbatch = key.microbatch};
   moved_from_ = checked_mul(begin, unrolled_.program->config.mesh.size(kLayoutAxis));
 }
 
