@@ -122,7 +122,11 @@ void MicrobatchSchedule::zero_padding(const UnitState& unit, const GroupState& g
 
 void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
-  const auto groups = state_.trainable_of(unit);
+  auto groups = state_.trainable_of(unit);
+  // As gathers: small ones first.
+  std::ranges::stable_partition(groups, [](const GroupState* group) {
+    return !group->route.reduces.empty() && group->route.reduces.front().on->of_whole;
+  });
   const bool shards = state_.shards_gradient(unit);
   if (!shards && !position.last) return;
   e_.record(StreamRole::compute, Phase::backward, "grad_ready." + state.name);

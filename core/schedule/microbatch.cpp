@@ -250,6 +250,9 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
     if (const auto& way = state_.groups[g].route.gather;
         way && std::ranges::find(ways, way->on) == ways.end())
       ways.push_back(way->on);
+  // Small ones first: collectives begin in the order of their launches, and those of activations
+  // that are launched later would wait until the large ones before them have ended.
+  std::ranges::stable_partition(ways, &AxisTraffic::of_whole);
   for (const AxisTraffic* way : ways) gather_along(*way, state, buffer, stored);
   dequantise(state, buffer, stored);
   if (stored) e_.release(StreamRole::all_gather, phase_, *stored);

@@ -60,7 +60,7 @@ Told run(const Split& split, const PlanConfig& shape, std::int64_t steps) {
 }
 
 /// The largest difference of two elements, over all parameters.
-double distance(const test::Weights& a, const test::Weights& b) {
+double most_apart(const test::Weights& a, const test::Weights& b) {
   double most = 0;
   for (const auto& [name, values] : a)
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -96,8 +96,8 @@ TEST(TensorParallelRuns, HaveTheWeightsOfOneRankInFp64) {
         EXPECT_NEAR(told.steps[s].grad_norm, one.steps[s].grad_norm, 1e-6) << in_words(split);
       }
       EXPECT_TRUE(told.torn.empty()) << in_words(split);
-      EXPECT_LT(distance(told.weights, one.weights), 1e-6) << in_words(split);
-      EXPECT_LT(distance(told.gradients, one.gradients), 1e-6) << in_words(split);
+      EXPECT_LT(most_apart(told.weights, one.weights), 1e-6) << in_words(split);
+      EXPECT_LT(most_apart(told.gradients, one.gradients), 1e-6) << in_words(split);
     }
   }
 }
