@@ -175,7 +175,10 @@ Flow Model::in_rows_of(Place place, Flow flow) const {
 
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                         const std::array<const char*, 4>& values) {
-  const auto& [in, out, d_out, d_in] = values;
+  const std::string in = of_all_rows(parameter, 0, values[0]);
+  const std::string out = values[1];
+  const std::string d_out = of_all_rows(parameter, 1, values[2]);
+  const std::string d_in = values[3];
   const bool chunk = place == Place::head;
   const bool to_residual = parameter == "attention_out" || parameter == "down";
   const char* const multiplier = chunk ? "logit_multiplier" : "residual_multiplier";
