@@ -167,8 +167,10 @@ void State::make_globals(Emitter& emitter) {
   pinned_step_block =
       make("pinned_step_block", DType::uint8, 64, PoolRole::pinned, Port::step_block);
   loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
-  gathered_sums = make("gathered_sums", config_.statistic_dtype(),
-                       checked_mul(2, ranks_on(loss_axes(config_.mesh), config_.mesh)));
+  // With ranks of tp alone the loss is not gathered.
+  const std::int64_t readers = ranks_on(loss_axes(config_.mesh), config_.mesh);
+  if (readers > 1 || ranks == 1)
+    gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, readers));
   norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
   norm_partials = make("norm_partials", norm_dtype, trainable);
   norm_workspace = make("norm_workspace", DType::uint8, kSumWorkspaceBytes);

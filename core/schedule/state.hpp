@@ -67,7 +67,7 @@ class State {
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;
   BufferId loss_sums;       ///< statistic dtype [2]
-  BufferId gathered_sums;   ///< statistic dtype [world, 2]
+  BufferId gathered_sums;   ///< statistic dtype [ranks that read other tokens, 2]
   DType norm_dtype{};       ///< of sums of squares: fp32, or int64 with exact sums
   BufferId norm_partials;   ///< norm_dtype [trainable groups]
   BufferId norm_workspace;  ///< of the one stream that computes them
