@@ -133,7 +133,7 @@ constexpr std::array kMeanings{
             .words = "cp-comm-type context-parallel-comm-type"},
     Meaning{.flag = "--tp",
             .how = "ranks that share each block's weights, with sequence parallelism, such as --tp "
-                   "8; docs/guide/parallel.md",
+                   "8; docs/guide/tensor_parallel.md",
             .words = "tp-size tensor-parallel tensor-parallel-size tensor-parallel-degree "
                      "tensor-model-parallel-size sp sequence-parallel sequence-parallel-size"},
     Meaning{.flag = "--capacity-factor",

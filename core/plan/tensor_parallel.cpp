@@ -46,8 +46,7 @@ Result<void> check_plain(const ModelShape& model) {
 
 }  // namespace
 
-Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens,
-                                 std::int64_t ranks) {
+Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens, std::int64_t ranks) {
   for (const auto& [what, size] :
        {std::pair{"attention heads", model.heads}, std::pair{"key-value heads", model.kv_heads},
         std::pair{"features of the MLP", model.intermediate},

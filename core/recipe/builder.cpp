@@ -228,8 +228,7 @@ void Builder::gather_parts(const std::string& name, RecipeOperand part, RecipeOp
 void Builder::whole_rows(const std::string& name, RecipeOperand rows, const std::string& whole) {
   rows.role = "input";
   gather_parts(
-      name,
-      shaped(std::move(rows), Access::read, sizes.compute, {sizes.rows, sizes.hidden}),
+      name, shaped(std::move(rows), Access::read, sizes.compute, {sizes.rows, sizes.hidden}),
       shaped(on("output", whole), Access::write, sizes.compute, {sizes.tokens, sizes.hidden}));
 }
 
@@ -239,10 +238,9 @@ void Builder::row_sums(const std::string& name, const std::string& terms, Recipe
                               .axis = Axis::tp,
                               .reduction = Reduction::sum,
                               .count = checked_mul(sizes.rows, sizes.hidden)};
-  collective(
-      name, body,
-      shaped(on("input", terms), Access::read, sizes.compute, {sizes.tokens, sizes.hidden}),
-      shaped(std::move(rows), Access::write, sizes.compute, {sizes.rows, sizes.hidden}));
+  collective(name, body,
+             shaped(on("input", terms), Access::read, sizes.compute, {sizes.tokens, sizes.hidden}),
+             shaped(std::move(rows), Access::write, sizes.compute, {sizes.rows, sizes.hidden}));
 }
 
 Linear Builder::with_adapters(Linear layer) const {

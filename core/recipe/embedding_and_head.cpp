@@ -234,8 +234,7 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
   operands.push_back(on("output", looked_up));
   if (adds_positions && config.document_mask) operands.push_back(document_positions(s));
   b.kernel("lookup", KernelKind::embedding_forward, std::move(sizes), std::move(operands));
-  if (b.shares_blocks())
-    b.row_sums("lookup.sums", looked_up, on("output", stream_name(model)));
+  if (b.shares_blocks()) b.row_sums("lookup.sums", looked_up, on("output", stream_name(model)));
 
   // Rows are grouped by token first, so that each is summed once and in order. Every row of the
   // gradient is written. With tied weights used rows are added to the gradient of the head.

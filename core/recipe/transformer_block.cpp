@@ -287,9 +287,7 @@ class BlockRecipe {
 
   [[nodiscard]] bool shares_sequences() const { return s_.head_groups > 1; }
   /// Columns of keys in a row of all heads.
-  [[nodiscard]] std::int64_t key_cols() const {
-    return s_.kv_heads * s_.head_groups * s_.head_dim;
-  }
+  [[nodiscard]] std::int64_t key_cols() const { return s_.kv_heads * s_.head_groups * s_.head_dim; }
   /// The tensor as attention has it: of whole sequences. Gradients have no suffix.
   [[nodiscard]] std::string by_heads(const std::string& name, const std::string& suffix) const {
     return (shares_sequences() ? name + ".heads" : name) + suffix;
@@ -412,7 +410,8 @@ class BlockRecipe {
   void projection_backward(const std::string& name, const Linear& layer,
                            const RecipeOperand& d_output, RecipeOperand rows,
                            const std::string& d_normed, const auto& norm) {
-    if (b_.shares_blocks()) return shared_projection_backward(name, layer, d_output, d_normed, norm);
+    if (b_.shares_blocks())
+      return shared_projection_backward(name, layer, d_output, d_normed, norm);
     if (traits_.input_norms) {
       b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed));
       norm();

@@ -18,8 +18,8 @@ Result<std::int64_t> microbatches_of(const CommonOptions& options, std::int64_t 
   MFSDP_LET(given, global_batch_of(options, seq_len));
   if (!given) return 1;
   const std::int64_t batch = *given;
-  const auto readers = std::max<std::int64_t>(
-      options.gpus / options.context_parallel / options.tensor_parallel, 1);
+  const auto readers =
+      std::max<std::int64_t>(options.gpus / options.context_parallel / options.tensor_parallel, 1);
   const std::int64_t unit = checked_mul(options.config.micro_batch, readers);
   if (batch % unit == 0) return batch / unit;
   const std::int64_t below = batch / unit * unit;

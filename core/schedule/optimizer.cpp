@@ -242,10 +242,10 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool t
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
   const Mesh& mesh = e.config().mesh;
   const std::vector<Axis> axes = loss_axes(mesh);
-  const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
-                                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()),
-                                   state.gathered_sums, axes,
-                                   axes == token_axes(mesh) ? kWorld : kLosses);
+  const Region sums =
+      gather_small(e, prefix + "loss.all_gather", Phase::output,
+                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()), state.gathered_sums,
+                   axes, axes == token_axes(mesh) ? kWorld : kLosses);
   // The report of the last step must be copied before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   Kernel finish{.kind = KernelKind::loss_finish,

@@ -57,7 +57,8 @@ std::optional<Gather> gather_between(const Group& group, const Placement& cut,
   std::optional<Gather> gather;
   for (const AxisTraffic& on : kTraffic) {
     std::vector<Axis> axes = on.axes(mesh);
-    if (axes.empty() || !on.serves(group, mesh) || !is_flat(cut, axes) || is_flat(whole, axes)) continue;
+    if (axes.empty() || !on.serves(group, mesh) || !is_flat(cut, axes) || is_flat(whole, axes))
+      continue;
     if (gather) throw std::logic_error("no schedule gathers over the axes of several rows");
     const std::int64_t ranks = ranks_on(axes, mesh);
     gather = {.on = &on, .axes = std::move(axes), .ranks = ranks};

@@ -20,7 +20,7 @@ struct AxisTraffic {
   std::string_view gather_communicator;  ///< the purpose of the communicator
   StreamRole reduce_stream = StreamRole::reduce_scatter;
   std::string_view reduce_communicator;
-  bool wire = false;  ///< reductions in reduce_dtype, else in the main gradient's dtype
+  bool wire = false;      ///< reductions in reduce_dtype, else in the main gradient's dtype
   bool of_whole = false;  ///< of parameters that are whole on each of several ranks of tp
 
   /// Those of its axes that have several ranks, outermost first; none of a row for parameters that

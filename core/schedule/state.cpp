@@ -246,8 +246,8 @@ std::int64_t State::norm_ranks() const {
     ranks = checked_mul(ranks, config_.mesh.size(axis));
   // Ranks of tp have other elements of every group: of some they cut a dim, of the others the flat
   // layout.
-  const bool counted = std::ranges::find(groups.front().group->cut, Axis::tp) !=
-                       groups.front().group->cut.end();
+  const bool counted =
+      std::ranges::find(groups.front().group->cut, Axis::tp) != groups.front().group->cut.end();
   return counted ? ranks : checked_mul(ranks, config_.mesh.size(Axis::tp));
 }
 

@@ -71,7 +71,8 @@ ElementOrder::Run ElementOrder::run_of(std::int64_t element) const {
     const std::int64_t part = rows / ranks_ * cols_;
     if (element < whole + rows * cols_) {
       const std::int64_t within = element - whole;
-      return {.place = within / part * of_rank + own + within % part, .count = part - within % part};
+      return {.place = within / part * of_rank + own + within % part,
+              .count = part - within % part};
     }
     own += part;
     whole += rows * cols_;

@@ -58,8 +58,8 @@ class ElementOrder {
 
   std::int64_t ranks_ = 1;
   std::int64_t dim_ = 0;
-  std::int64_t elements_ = 0;            ///< of the parameter
-  std::int64_t cols_ = 1;                ///< elements of a row of the whole parameter
+  std::int64_t elements_ = 0;             ///< of the parameter
+  std::int64_t cols_ = 1;                 ///< elements of a row of the whole parameter
   std::vector<std::int64_t> sections_{};  ///< rows that are cut equally each, of the whole
 };
 

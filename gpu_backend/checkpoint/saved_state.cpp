@@ -58,15 +58,15 @@ Result<void> upload_moved(Backend& backend, const HeldElements& held, const Elem
   const std::int64_t size = size_of(held.dtype);
   Result<void> outcome;
   saved.in_parameter(elements, [&](std::int64_t begin, std::int64_t place, std::int64_t count) {
-    own.from_parameter(
-        {.begin = place, .end = place + count},
-        [&](std::int64_t from, std::int64_t to, std::int64_t several) {
-          if (!outcome) return;
-          const std::int64_t at = begin - elements.begin + from - place;
-          outcome = upload_held(backend, held, {.begin = to, .end = to + several},
-                                bytes.subspan(static_cast<std::size_t>(at * size),
-                                              static_cast<std::size_t>(several * size)));
-        });
+    own.from_parameter({.begin = place, .end = place + count},
+                       [&](std::int64_t from, std::int64_t to, std::int64_t several) {
+                         if (!outcome) return;
+                         const std::int64_t at = begin - elements.begin + from - place;
+                         outcome =
+                             upload_held(backend, held, {.begin = to, .end = to + several},
+                                         bytes.subspan(static_cast<std::size_t>(at * size),
+                                                       static_cast<std::size_t>(several * size)));
+                       });
   });
   return outcome;
 }
@@ -210,29 +210,32 @@ Result<void> SavedState::visit_held(const RestingRank& rank, const ParameterPlac
   if (saved == own)
     return visit(parameter.name, kind, wanted,
                  [&](const Interval& elements, std::span<const std::byte> bytes) {
-                   return upload([&](const HeldElements& held, std::span<const std::byte> of) {
-                     return upload_held(rank.backend, held, elements, of);
-                   }, bytes);
+                   return upload(
+                       [&](const HeldElements& held, std::span<const std::byte> of) {
+                         return upload_held(rank.backend, held, elements, of);
+                       },
+                       bytes);
                  });
   if (wanted.empty()) return {};
   return visit(parameter.name, kind, {.begin = 0, .end = parameter.elements()},
                [&](const Interval& elements, std::span<const std::byte> bytes) {
-                 return upload([&](const HeldElements& held, std::span<const std::byte> of) {
-                   return upload_moved(rank.backend, held, saved, own, elements, of);
-                 }, bytes);
+                 return upload(
+                     [&](const HeldElements& held, std::span<const std::byte> of) {
+                       return upload_moved(rank.backend, held, saved, own, elements, of);
+                     },
+                     bytes);
                });
 }
 
 Result<void> SavedState::fill_weights(const RestingRank& rank,
                                       const ParameterPlaces& places) const {
   const DType saved = places.own.dtype;
-  return visit_held(
-      rank, places, kSavedWeight, places.weight.elements,
-      [&](const UploadTo& to, std::span<const std::byte> bytes) -> Result<void> {
-        MFSDP_TRY(to(places.own, bytes));
-        if (places.weight.dtype == saved) return to(places.weight, bytes);
-        return to(places.weight, converted(bytes, saved, places.weight.dtype));
-      });
+  return visit_held(rank, places, kSavedWeight, places.weight.elements,
+                    [&](const UploadTo& to, std::span<const std::byte> bytes) -> Result<void> {
+                      MFSDP_TRY(to(places.own, bytes));
+                      if (places.weight.dtype == saved) return to(places.weight, bytes);
+                      return to(places.weight, converted(bytes, saved, places.weight.dtype));
+                    });
 }
 
 Result<void> SavedState::fill(const RestingRank& rank) const {

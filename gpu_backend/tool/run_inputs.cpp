@@ -239,7 +239,8 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
     if (program.config.mesh.size(Axis::cp) > 1)
       return fail("--logits", "expected no --cp: the first rank has only its part of a sequence");
     if (program.config.mesh.size(Axis::tp) > 1)
-      return fail("--logits", "expected no --tp: the first rank has only its part of the vocabulary");
+      return fail("--logits",
+                  "expected no --tp: the first rank has only its part of the vocabulary");
     if (const auto kept = find_eval_logits(program); !kept)
       return fail("--logits", kept.error().message());
   }

@@ -175,8 +175,8 @@ struct MemoryPoint {
 enum class Awaited { weights, gradients, gradient_norm, expert_rows, heads, rows, sends, others };
 
 constexpr auto value_names(Awaited) {
-  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "heads", "rows", "sends",
-                    "others");
+  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "heads", "rows",
+                    "sends", "others");
 }
 
 /// Communication that compute waited for, by unit.

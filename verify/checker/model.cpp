@@ -264,7 +264,8 @@ void Model::add_ends() {
        .flows = {reads("tokens", "int32", {tokens}, "tokens"),
                  reads("d_output", compute_, rows, of_all_rows("embedding", 0, "d_output")),
                  scratch("token_order", "uint8", {24 * tokens}), gradient("embedding", table)}});
-  add_product("head", Place::head, vocab_here_, hidden_, {"normed", "logits", "d_logits", "d_normed"});
+  add_product("head", Place::head, vocab_here_, hidden_,
+              {"normed", "logits", "d_logits", "d_normed"});
   const Shape logits{kRows, vocab_here_};
   std::map<std::string, Json> losses{{"cols", vocab_here_}, {"rows", kRows}};
   if (cut_.contains("head")) losses["vocab_begin"] = vocabulary_begin(vocab_here_);
@@ -406,12 +407,12 @@ void Model::add_output_norms() {
   const Json epsilon = config_.at("model").at("rms_norm_eps");
   const auto forward = [&](const char* parameter, const std::string& name, const char* skip,
                            const char* sum) {
-    Step step{.kernel = "rms_norm_forward",
-              .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", rows_}}),
-              .flows = {reads("residual", compute_, rows, "raw_" + name),
-                        makes("normed", compute_, rows, input_norms_ ? name : sum),
-                        makes("rstd", statistic, {rows_}, name + "_rstd"),
-                        weight(parameter, {hidden_})}};
+    Step step{
+        .kernel = "rms_norm_forward",
+        .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", rows_}}),
+        .flows = {reads("residual", compute_, rows, "raw_" + name),
+                  makes("normed", compute_, rows, input_norms_ ? name : sum),
+                  makes("rstd", statistic, {rows_}, name + "_rstd"), weight(parameter, {hidden_})}};
     if (!input_norms_) step.flows.push_back(reads("skip", compute_, rows, skip));
     add(std::move(step));
   };

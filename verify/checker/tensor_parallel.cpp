@@ -119,8 +119,7 @@ void Model::add_parts(Step loss) {
                    makes("output", statistic, part, "part of a softmax")},
          .chunk = true});
   loss.attributes["peers"] = tensor_ranks_;
-  loss.flows.push_back(
-      reads("parts", statistic, {tensor_ranks_ * kRows, 3}, "parts of a softmax"));
+  loss.flows.push_back(reads("parts", statistic, {tensor_ranks_ * kRows, 3}, "parts of a softmax"));
   add(std::move(loss));
 }
 

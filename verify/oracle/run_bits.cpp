@@ -104,13 +104,15 @@ class Collected final : public TrainSink {
                      const std::vector<ParameterPlaces>& parameters) {
     for (const ParameterPlaces& places : parameters) {
       const std::string& name = places.parameter->name;
-      MFSDP_TRY(add(backend, fmt::format("{}, weight on rank {}", name, rank), places, places.weight));
+      MFSDP_TRY(
+          add(backend, fmt::format("{}, weight on rank {}", name, rank), places, places.weight));
       if (!places.first_replica) continue;
       MFSDP_TRY(add(backend, name + ", main weight", places, places.own));
       if (!places.group->optimizer) continue;
       const std::vector<KeptState> kept = config.kept_states(*places.group->optimizer);
       for (std::size_t i = 0; i < places.states.size(); ++i)
-        MFSDP_TRY(add(backend, fmt::format("{}, {}", name, kept[i].saved), places, places.states[i]));
+        MFSDP_TRY(
+            add(backend, fmt::format("{}, {}", name, kept[i].saved), places, places.states[i]));
     }
     return {};
   }

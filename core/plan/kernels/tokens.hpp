@@ -170,8 +170,8 @@ struct SoftmaxParts {
   std::span<const std::int32_t> labels;  ///< one a row
   std::int64_t vocab = 0;                ///< ids of this rank
   std::int64_t vocab_begin = 0;
-  const T* logits = nullptr;                ///< [rows, vocab]
-  std::int64_t row = 0;                     ///< elements from one row to the next
+  const T* logits = nullptr;               ///< [rows, vocab]
+  std::int64_t row = 0;                    ///< elements from one row to the next
   SoftmaxPart<Real<T>>* output = nullptr;  ///< [rows]
 
   void state(auto& op) {

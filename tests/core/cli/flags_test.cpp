@@ -104,8 +104,9 @@ TEST(Flags, AFlagOfTheSameMeaningGoesBeforeOneOfTheSameSpelling) {
             "as --cp 4; docs/guide/parallel.md)");
   for (const std::string flag : {"--tensor-model-parallel-size", "--sequence-parallel"})
     EXPECT_EQ(error_of({flag, "8"}),
-              flag + ": mfsdp-sim has --tp (ranks that share each block's weights, with sequence "
-                     "parallelism, such as --tp 8; docs/guide/parallel.md)");
+              flag +
+                  ": mfsdp-sim has --tp (ranks that share each block's weights, with sequence "
+                  "parallelism, such as --tp 8; docs/guide/tensor_parallel.md)");
 }
 
 TEST(Flags, WhatResemblesNoFlagHasNoSuggestion) {

@@ -81,8 +81,7 @@ TEST(ElementOrder, RunsAreItsElementsInBothDirections) {
     for (const PlacedParameter& parameter :
          {parameter_of(ParameterRole::qkv, {16, 3}), parameter_of(ParameterRole::gate_up, {8, 3}),
           parameter_of(ParameterRole::attention_out, {3, 8}),
-          parameter_of(ParameterRole::head, {24, 3}),
-          parameter_of(ParameterRole::input_norm, {3})})
+          parameter_of(ParameterRole::head, {24, 3}), parameter_of(ParameterRole::input_norm, {3})})
       expect_inverse(ElementOrder(parameter, model, ranks), parameter.elements());
 }
 

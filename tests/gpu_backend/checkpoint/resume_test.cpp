@@ -515,7 +515,8 @@ TEST(Resume, OtherRanksOfTpGoOn) {
   std::filesystem::path from;
   Told last;
   for (std::size_t turn = 0; turn < turns.size(); ++turn) {
-    const std::int64_t until = turn + 1 == turns.size() ? kSteps : static_cast<std::int64_t>(turn) + 1;
+    const std::int64_t until =
+        turn + 1 == turns.size() ? kSteps : static_cast<std::int64_t>(turn) + 1;
     const auto into = folder.path() / std::to_string(turn);
     last = train_saving(turns[turn], {.folder = into, .every = 1}, until, from);
     ASSERT_TRUE(last.end) << last.end.error().message();

@@ -153,8 +153,9 @@ template <class R>
 
 /// As cross_entropy() or, where T is const, cross_entropy_loss(); of rows whose parts are known.
 template <class T>
-MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy_of_parts(
-    const CrossEntropy<T>& k, std::int32_t ignored, Real<T> scale = 1) {
+MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy_of_parts(const CrossEntropy<T>& k,
+                                                                           std::int32_t ignored,
+                                                                           Real<T> scale = 1) {
   LossSums<Real<T>> sums;
   const std::int64_t rows = std::ssize(k.labels);
   for (std::int64_t i = 0; i < rows; ++i) {

@@ -84,9 +84,9 @@ Result<void> run_kind(const KernelRun<K::cross_entropy>& run) {
     const std::int32_t ignored = run.settings.ignore_index;
     MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab * k.peers, ignored));
     const Real<T> scale = k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale);
-    add_loss(k, k.parts != nullptr ? cross_entropy_of_parts(k, ignored, scale)
-                                   : cross_entropy(k.labels, k.vocab, ignored, k.logits, k.cap,
-                                                   scale, k.pitch()));
+    add_loss(k, k.parts != nullptr
+                    ? cross_entropy_of_parts(k, ignored, scale)
+                    : cross_entropy(k.labels, k.vocab, ignored, k.logits, k.cap, scale, k.pitch()));
     return {};
   });
 }
@@ -97,8 +97,8 @@ Result<void> run_kind(const KernelRun<K::cross_entropy_loss>& run) {
     const std::int32_t ignored = run.settings.ignore_index;
     MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab * k.peers, ignored));
     add_loss(k, k.parts != nullptr ? cross_entropy_of_parts(k, ignored)
-                                   : cross_entropy_loss(k.labels, k.vocab, ignored, k.logits,
-                                                        k.cap, k.pitch(), k.log_probs));
+                                   : cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap,
+                                                        k.pitch(), k.log_probs));
     return {};
   });
 }

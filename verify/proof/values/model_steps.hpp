@@ -264,8 +264,8 @@ constexpr auto value_names(Value) {
       "qkv of whole sequences", "attention of whole sequences", "attention by groups of heads",
       "d_attention by groups of heads", "d_attention of whole sequences",
       "d_qkv of whole sequences", "d_qkv by groups of heads", "part of a softmax",
-      "parts of a softmax", "the weight of qkv",
-      "the weight of attention_out", "the weight of gate_up", "the weight of down");
+      "parts of a softmax", "the weight of qkv", "the weight of attention_out",
+      "the weight of gate_up", "the weight of down");
 }
 
 /// The form in which a value is held. A cast is of one FP8 type, which its scale is for.

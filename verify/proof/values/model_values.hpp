@@ -141,7 +141,7 @@ class ModelValues {
   ValueKey base_;                ///< its owner and microbatch; excused where these are unknown
   Value cast_ = Value::unknown;  ///< of which a cast is made, or the largest magnitude taken
   std::int64_t first_row_ = 0;
-  std::int64_t moved_from_ = 0;  ///< byte of the value that a collective moves
+  std::int64_t moved_from_ = 0;                     ///< byte of the value that a collective moves
   std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed
   ValueLayout made_ = ValueLayout::whole;           ///< of what it makes
   ValueLayout made_partials_ = ValueLayout::whole;  ///< likewise, of a norm's partial sums

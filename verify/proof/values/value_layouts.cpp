@@ -89,8 +89,8 @@ constexpr std::array kRules{
 
 /// Operands that are whole on each rank, whatever the others are: angles, tokens, and what ranks
 /// have told each other of their parts.
-constexpr std::array<std::string_view, 5> kAlwaysWhole{"rope_table", "labels", "positions", "tokens",
-                                                       "parts"};
+constexpr std::array<std::string_view, 5> kAlwaysWhole{"rope_table", "labels", "positions",
+                                                       "tokens", "parts"};
 
 /// With several ranks on the axis these work on a rank's heads, which are columns.
 bool works_on_heads(KernelKind kind) {
