@@ -341,6 +341,8 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
   config.lora_targets.clear();
   config.fp8 = Fp8Recipe::off;
   config.fp8_keep_bf16 = 0;
+  config.fp8_accumulate = PlanConfig().fp8_accumulate;
+  config.base_dtype = BaseDType::compute;
   config.recompute.full_blocks = std::min(config.recompute.full_blocks, model.layers);
   for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
     names->clear();

@@ -211,7 +211,7 @@ TEST(TensorParallelRows, EachGatherAndSumIsNeeded) {
 TEST(TensorParallelRows, GradientsOfNormsAreSummedOverTp) {
   EXPECT_THAT(
       first_rows_error([](Program& program) { drop(program, "layers.0.whole.reduce_scatter"); }, 1),
-      HasSubstr("MF303"));
+      HasSubstr("which contains bytes that nothing wrote"));
   for (std::size_t g = 0; g < 7; ++g)
     EXPECT_NE(first_rows_error([&](Program& program) {
                 std::vector<Axis>& reduce = program.groups[g].reduce;
@@ -277,7 +277,7 @@ TEST(TensorParallelRows, TheLossIsNotSummedOverTp) {
 RC_GTEST_PROP(TensorParallelRows, AllPlansAreClean, ()) {
   const PlanConfig config = test::over_tensor_ranks(*test::any_config());
   const auto program = build_program(config, {});
-  RC_ASSERT(program.has_value());
+  if (!program) RC_FAIL(program.error().message());
   RC_ASSERT(test::proof_errors(*program) == std::vector<std::string>());
   RC_ASSERT(test::checker_refusal(*program) == "");
 }
