@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// Equal shares of heads and of a sequence's tokens on that many ranks.
+/// Checks that the ranks have equal shares of heads and of a sequence's tokens.
 [[nodiscard]] Result<void> check_context_shares(const ModelShape& model, std::int64_t seq_len,
                                                 std::int64_t ranks);
 

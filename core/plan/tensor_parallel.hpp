@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// Equal shares of heads, features, vocabulary and a microbatch's tokens on that many ranks.
+/// Checks that the ranks have equal shares of heads, features, ids and a microbatch's tokens.
 [[nodiscard]] Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens,
                                                std::int64_t ranks);
 

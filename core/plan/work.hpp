@@ -41,7 +41,7 @@ namespace mfsdp {
 /// the loss and the gradient's norm, have a term from each rank on them.
 [[nodiscard]] std::vector<Axis> token_axes(const Mesh& mesh);
 
-/// Of these, the axes whose ranks read other tokens. Ranks of tp read the same ones, and each has the
+/// The axes among these whose ranks read other tokens. Ranks of tp read the same ones, and each has the
 /// whole loss.
 [[nodiscard]] std::vector<Axis> loss_axes(const Mesh& mesh);
 

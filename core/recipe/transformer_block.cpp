@@ -14,7 +14,7 @@
 // Blocks with experts replace gate_up to mlp_out (expert_mlp.hpp).
 //
 // Where ranks of tp share blocks (core/plan/tensor_parallel.hpp), a rank has the rows of some tokens
-// outside of the two pairs of projections, and all rows with its heads or features in between:
+// outside of the two pairs of projections. In between it has all rows, with its heads or features:
 //
 //   normed1, rows --all_gather--> normed1.whole --gemm--> qkv, own heads --rope, attention-->
 //   attention, own heads --gemm--> attention_out.terms --reduce_scatter--> attention_out, rows

@@ -48,8 +48,8 @@ struct UnitState {
   std::int64_t weight_bytes = 0;       ///< of all gathered groups, each aligned
 };
 
-/// What the names of a group's buffers and ops have after its unit's: of expert-parallel parameters
-/// or, where the mesh has ranks of tp, of those that are cut at their inputs and of whole ones.
+/// The end of a unit's name in the names of a group's buffers and ops: for expert-parallel parameters
+/// or, where the mesh has ranks of tp, for those that are cut at their inputs and for whole ones.
 [[nodiscard]] std::string_view suffix_of(const Group& group, const Mesh& mesh);
 
 /// Buffers by name for recipes, and the persistent state of all groups.

@@ -17,7 +17,7 @@ namespace mfsdp {
 
 class ElementOrder {
  public:
-  /// Of a parameter of that role and whole shape, of which each of `ranks` ranks has an equal part;
+  /// The parameter has its whole shape, and each of `ranks` ranks has an equal part of it;
   /// with one rank, or a parameter that each rank has whole, the parameter's own order.
   ElementOrder(const PlacedParameter& parameter, const ModelShape& model, std::int64_t ranks);
 

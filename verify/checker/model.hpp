@@ -81,11 +81,11 @@ class Model {
   [[nodiscard]] static std::string received(const std::string& sent);
   /// The name on receiving ranks of cp of such values of all of them; empty where none is sent.
   [[nodiscard]] static std::string regrouped(const std::string& sent);
-  /// What an all-reduce or a reduce-scatter over tp makes of terms of a value; empty: nothing.
+  /// An all-reduce or a reduce-scatter over tp makes this of terms of a value; empty: nothing.
   [[nodiscard]] std::string summed(const std::string& terms, bool scatters) const;
-  /// What an all-gather over tp makes of a rank's rows of a value; empty: nothing.
+  /// An all-gather over tp makes this of a rank's rows of a value; empty: nothing.
   [[nodiscard]] std::string gathered_rows(const std::string& rows) const;
-  /// What a rank knows of the softmax of rows, which an all-gather over tp makes into all parts.
+  /// Whether it is a rank's part of the softmax of rows, which an all-gather makes into all parts.
   [[nodiscard]] static bool is_part(const std::string& value);
   std::string statistic;      ///< dtype of statistics
   Json clip;                  ///< limit of the norm

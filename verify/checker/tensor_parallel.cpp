@@ -90,13 +90,13 @@ std::string Model::of_all_rows(const std::string& parameter, Int dim,
   return is_cut ? value + kAllRows : value;
 }
 
-/// What each rank has of the value of whose terms it has one; empty: that collective makes none.
+/// The value of whose terms each rank has one; empty: that collective makes none.
 std::string Model::summed(const std::string& terms, bool scatters) const {
   if (!terms.starts_with(kTerm) || scatters != splits_rows_) return "";
   return terms.substr(kTerm.size());
 }
 
-/// What each rank has after an all-gather of all ranks' rows; empty: there are no rows of it.
+/// The rows of all ranks that an all-gather makes; empty: there are no rows of it.
 std::string Model::gathered_rows(const std::string& rows) const {
   static const Names moved{"normed", "normed1", "normed2", "d_mid", "d_output"};
   return splits_rows_ && moved.contains(rows) ? rows + kAllRows : "";

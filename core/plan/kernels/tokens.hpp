@@ -155,7 +155,7 @@ struct PositionEmbeddingBackward {
   }
 };
 
-/// What one rank knows of a row's softmax whose columns ranks share.
+/// One rank's part of the softmax of a row whose columns ranks share.
 template <class S>
 struct SoftmaxPart {
   S largest = 0;   ///< of this rank's logits

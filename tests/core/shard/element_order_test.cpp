@@ -32,7 +32,7 @@ std::vector<std::int64_t> places(const ElementOrder& order, std::int64_t element
   return all;
 }
 
-/// Whatever the interval, runs say the same as elements one by one, in both directions.
+/// Whatever the interval, runs agree with elements one by one, in both directions.
 void expect_inverse(const ElementOrder& order, std::int64_t elements) {
   const std::vector<std::int64_t> all = places(order, elements);
   for (std::int64_t begin = 0; begin < elements; ++begin)

@@ -495,7 +495,7 @@ TEST(DataIdentity, IsThatOfTheSamples) {
   EXPECT_TRUE(identify(data, 16));
 }
 
-/// What ranks of tp hold of a parameter lies in another order than on one rank: saves of either are
+/// Elements of a parameter lie in another order on ranks of tp than on one rank: saves of either are
 /// read by the other.
 TEST(Resume, OtherRanksOfTpGoOn) {
   PlanConfig one = nano(1);

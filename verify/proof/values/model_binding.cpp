@@ -302,7 +302,7 @@ class Binder {
     out_.steps.push_back(bound);
   }
 
-  /// The rows of a step where a rank has that many tokens. A chunk has as many as it has, up to all.
+  /// The rows of a step on a rank with these tokens. A chunk has as many as it states, up to all.
   [[nodiscard]] static std::int64_t wanted_rows(const Kernel& kernel, const ModelStep& step,
                                                 std::int64_t tokens) {
     if (kernel.kind == KernelKind::norm_weight_grad) return std::min(tokens, kMostPartialRows);

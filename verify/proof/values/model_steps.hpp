@@ -197,7 +197,7 @@ enum class Value : std::uint8_t {
   d_attention_sequences,
   d_qkv_sequences,
   d_qkv_groups,
-  // Of the softmax of each row: what a rank of tp knows of its part of the vocabulary, and that of
+  // The softmax of each row: over the part of the vocabulary that a rank of tp has, and the parts of
   // all ranks.
   own_softmax,
   all_softmax,

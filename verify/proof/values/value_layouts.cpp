@@ -78,7 +78,7 @@ constexpr std::array kRules{
     alike(KernelKind::swiglu_forward, kRows),
     alike(KernelKind::swiglu_backward, kColumns),
     alike(KernelKind::swiglu_backward, kRows),
-    // Of a row in parts each rank knows its own columns; the loss is that of the whole row.
+    // Each rank has its own columns of a row in parts; the loss is that of the whole row.
     alike(KernelKind::softmax_parts, kColumns),
     ValueRule{.kind = KernelKind::cross_entropy,
               .reads = kColumns,
@@ -88,7 +88,7 @@ constexpr std::array kRules{
 };
 
 /// Operands that are whole on each rank, whatever the others are: angles, tokens, and what ranks
-/// have told each other of their parts.
+/// have sent each other of their parts.
 constexpr std::array<std::string_view, 5> kAlwaysWhole{"rope_table", "labels", "positions",
                                                        "tokens", "parts"};
 

@@ -64,8 +64,8 @@ LossSums<float> in_parts(std::vector<float>& logits, std::int64_t ranks, float s
 TEST(SoftmaxParts, GiveTheLossAndTheGradientOfWholeRows) {
   for (const float scale : {1.0F, 8.0F}) {
     std::vector<float> whole = drawn_logits();
-    const LossSums<float> expected = cross_entropy(std::span<const std::int32_t>(kPartLabels), kPartVocab,
-                                                   kNoLabel, whole.data(), 0.0F, scale);
+    const LossSums<float> expected = cross_entropy(std::span<const std::int32_t>(kPartLabels),
+                                                   kPartVocab, kNoLabel, whole.data(), 0.0F, scale);
     for (const std::int64_t ranks : {1, 2, 3, 4}) {
       std::vector<float> logits = drawn_logits();
       const LossSums<float> sums = in_parts(logits, ranks, scale);
