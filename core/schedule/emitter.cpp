@@ -56,7 +56,7 @@ void Emitter::make_windows() {
     program_.pools[static_cast<std::size_t>(role)].registered = communicator.id;
   };
   for (const AxisTraffic& on : axis_traffic()) {
-    if (!on.wire) continue;
+    if (!on.wire || on.of_whole) continue;  // no registered memory beside ranks of tp
     for (Communicator& communicator : program_.communicators) {
       if (communicator.purpose == on.gather_communicator)
         communicator.transport = config().gather;
