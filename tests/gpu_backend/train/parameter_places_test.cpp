@@ -132,7 +132,7 @@ TEST(ParameterPlaces, OfRanksOnTpFollowEachOther) {
   const ModelShape& model = program.config.model;
   const std::int64_t queries = model.heads * model.head_dim;
   for (const std::int64_t rank : {0, 1}) {
-    const RankMemory memory(program);
+    test::RankMemory memory(program);
     const auto all = find_parameters(program, memory.bytes(), rank);
     ASSERT_TRUE(all) << all.error().message();
     const auto qkv = std::ranges::find_if(*all, [](const ParameterPlaces& places) {
