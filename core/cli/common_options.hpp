@@ -36,6 +36,7 @@ struct CommonOptions {
   PlanConfig config = {};
   std::int64_t outer_dp = 1;          ///< groups of ranks
   std::int64_t context_parallel = 1;  ///< ranks that share each sequence
+  std::int64_t tensor_parallel = 1;   ///< ranks that share the weights of each block
   ContextExchange context_exchange = ContextExchange::a2a;
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens

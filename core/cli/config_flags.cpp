@@ -82,6 +82,17 @@ Result<Fp8Recipe> read_fp8(const std::string& text, const std::string& flag) {
   return parse_choice<Fp8Recipe>(text, flag);
 }
 
+/// Exchanges by the words of other tools.
+Result<ContextExchange> read_exchange(const std::string& text, const std::string& flag) {
+  const std::string word = lower_case(text);
+  for (const std::string_view other : {"p2p", "ring", "all_gather", "allgather", "a2a+p2p"})
+    if (word == other)
+      return fail(flag, fmt::format("{} is not modelled: expected a2a (Ulysses), which exchanges "
+                                    "queries, keys and values by heads",
+                                    in_quotes(text)));
+  return parse_choice<ContextExchange>(text, flag);
+}
+
 bool is_dynamic(const std::string& text) { return lower_case(text) == "dynamic"; }
 
 /// 0: no loss scale. "dynamic": the first value of a scale that changes.
@@ -283,6 +294,17 @@ Flag flag_of(const ConfigField& field, CommonOptions& options) {
 
 }  // namespace
 
+namespace {
+
+Flag exchange_flag(ContextExchange& target) {
+  Flag flag = bound_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)", target,
+                         read_exchange);
+  flag.values.names = names_of<ContextExchange>();
+  return flag;
+}
+
+}  // namespace
+
 std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
   std::vector<Flag> flags;
   for (const bool switches : {false, true})
@@ -293,8 +315,9 @@ std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
     for (Flag flag :
          {integer_flag("--cp", "ranks that share each sequence, context parallelism (1)",
                        options.context_parallel, {.lowest = 1, .highest = config_limits::ranks}),
-          choice_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)",
-                      options.context_exchange)}) {
+          exchange_flag(options.context_exchange),
+          integer_flag("--tp", "ranks that share each block's weights, tensor parallelism (1)",
+                       options.tensor_parallel, {.lowest = 1, .highest = config_limits::ranks})}) {
       flag.shapes_plan = true;
       flags.push_back(std::move(flag));
     }

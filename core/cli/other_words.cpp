@@ -19,9 +19,6 @@ struct NotModelled {
 };
 
 constexpr std::array kNotModelled{
-    NotModelled{.what = "tensor parallelism is",
-                .words = "tp tp-size tensor-parallel tensor-parallel-size "
-                         "tensor-model-parallel-size tensor-parallel-degree"},
     NotModelled{.what = "pipeline parallelism is",
                 .words = "pp pp-size pipeline-parallel pipeline-parallel-size "
                          "pipeline-model-parallel-size pipeline-parallel-degree num-stages "
@@ -31,8 +28,6 @@ constexpr std::array kNotModelled{
     NotModelled{.what = "groups of ranks for experts alone are",
                 .words = "expert-outer-dp expert-outer-strategy"},
     NotModelled{.what = "ring attention is", .words = "ring-attention"},
-    NotModelled{.what = "sequence parallelism is",
-                .words = "sp sequence-parallel sequence-parallel-size"},
     NotModelled{.what = "MXFP8, FP4 and integers are",
                 .words = "mxfp8 fp4 nvfp4 mxfp4 int8 int4 load-in-8bit load-in-4bit quantize "
                          "quantization"},
@@ -136,6 +131,11 @@ constexpr std::array kMeanings{
     Meaning{.flag = "--cp-comm",
             .how = "a2a, which is Ulysses",
             .words = "cp-comm-type context-parallel-comm-type"},
+    Meaning{.flag = "--tp",
+            .how = "ranks that share each block's weights, with sequence parallelism, such as --tp "
+                   "8; docs/guide/tensor_parallel.md",
+            .words = "tp-size tensor-parallel tensor-parallel-size tensor-parallel-degree "
+                     "tensor-model-parallel-size sp sequence-parallel sequence-parallel-size"},
     Meaning{.flag = "--capacity-factor",
             .how = "beside --ep; no row is dropped; docs/guide/experts.md",
             .words = "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor"},

@@ -126,6 +126,8 @@ std::string strategy_text(const PlanConfig& config) {
     name += fmt::format(" with room for {} times their rows", flag_text(config.capacity_factor));
   if (const std::int64_t parts = sequence_parts(mesh); parts > 1)
     name += fmt::format(", sequences over {}", parts);
+  if (const std::int64_t ranks = mesh.size(Axis::tp); ranks > 1)
+    name += fmt::format(", blocks over {}", ranks);
   const std::int64_t replicas = mesh.size(Axis::dp_outer);
   const std::int64_t shards_of_one = ranks_on({Axis::dp_shard, Axis::cp}, mesh);
   if (replicas == 1) return name;

@@ -15,6 +15,7 @@
 #include "core/plan/fp8.hpp"
 #include "core/plan/loss_scale.hpp"
 #include "core/plan/nf4.hpp"
+#include "core/plan/tensor_parallel.hpp"
 #include "core/plan/transport.hpp"
 
 namespace mfsdp {
@@ -516,6 +517,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_meanings(config.mesh));
   MFSDP_TRY(check_sizes(config));
   MFSDP_TRY(check_context_parallel(config));
+  MFSDP_TRY(check_tensor_parallel(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
   MFSDP_TRY(check_kept(config));

@@ -16,18 +16,6 @@ Result<void> not_with(std::string_view what) {
   return fail("--cp", fmt::format("cannot be combined with {} so far", what));
 }
 
-/// Equal shares of tokens and of heads.
-Result<void> check_shares(const PlanConfig& config) {
-  const std::int64_t ranks = config.mesh.size(Axis::cp);
-  for (const auto& [what, size] : {std::pair{"attention heads", config.model.heads},
-                                   std::pair{"key-value heads", config.model.kv_heads},
-                                   std::pair{"tokens of a sequence (--seq-len)", config.seq_len}})
-    if (size % ranks != 0)
-      return fail("--cp", fmt::format("expected a number of ranks that divides the {} {}, got {}",
-                                      size, what, ranks));
-  return {};
-}
-
 Result<void> check_model(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
   if (traits.latent_attention) return not_with("latent attention");
@@ -40,9 +28,20 @@ Result<void> check_model(const ModelShape& model) {
 
 }  // namespace
 
+Result<void> check_context_shares(const ModelShape& model, std::int64_t seq_len,
+                                  std::int64_t ranks) {
+  for (const auto& [what, size] :
+       {std::pair{"attention heads", model.heads}, std::pair{"key-value heads", model.kv_heads},
+        std::pair{"tokens of a sequence (--seq-len)", seq_len}})
+    if (size % ranks != 0)
+      return fail("--cp", fmt::format("expected a number of ranks that divides the {} {}, got {}",
+                                      size, what, ranks));
+  return {};
+}
+
 Result<void> check_context_parallel(const PlanConfig& config) {
   if (config.mesh.size(Axis::cp) == 1) return {};
-  MFSDP_TRY(check_shares(config));
+  MFSDP_TRY(check_context_shares(config.model, config.seq_len, config.mesh.size(Axis::cp)));
   MFSDP_TRY(check_model(config.model));
   for (const Axis axis : {Axis::pp, Axis::tp})
     if (config.mesh.size(axis) > 1) return not_with(fmt::format("ranks on {}", to_string(axis)));

@@ -9,6 +9,10 @@
 
 namespace mfsdp {
 
+/// Checks that the ranks have equal shares of heads and of a sequence's tokens.
+[[nodiscard]] Result<void> check_context_shares(const ModelShape& model, std::int64_t seq_len,
+                                                std::int64_t ranks);
+
 /// Checks the other fields on a mesh with several ranks on cp; the error names the flag.
 [[nodiscard]] Result<void> check_context_parallel(const PlanConfig& config);
 

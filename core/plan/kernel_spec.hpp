@@ -84,6 +84,7 @@ struct Kernel;
   KIND(sigmoid_forward, SigmoidForward)                        \
   KIND(sink_backward, SinkBackward)                            \
   KIND(sink_forward, SinkForward)                              \
+  KIND(softmax_parts, SoftmaxParts)                            \
   KIND(split_heads, SplitHeads)                                \
   KIND(sum_ranks, SumRanks)                                    \
   KIND(swiglu_backward, SwigluBackward)                        \

@@ -33,6 +33,24 @@ std::int64_t sequence_part(const Mesh& mesh, std::int64_t rank) {
 
 std::vector<Axis> token_axes(const Mesh& mesh) { return data_axes(mesh, {}); }
 
+std::vector<Axis> loss_axes(const Mesh& mesh) {
+  std::vector<Axis> axes = token_axes(mesh);
+  std::erase(axes, Axis::tp);
+  return axes;
+}
+
+std::optional<std::int64_t> tensor_dim(ParameterRole role) {
+  switch (role) {
+    case ParameterRole::embedding:
+    case ParameterRole::gate_up:
+    case ParameterRole::head:
+    case ParameterRole::qkv: return 0;
+    case ParameterRole::attention_out:
+    case ParameterRole::down: return 1;
+    default: return std::nullopt;
+  }
+}
+
 Placement expert_shard() { return {{.axis = Axis::ep, .kind = PlacementKind::shard, .dim = 0}}; }
 
 std::vector<Axis> data_axes(const Mesh& mesh, const Placement& shard) {

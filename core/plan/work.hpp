@@ -13,8 +13,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "core/model/model.hpp"
 #include "core/plan/mesh.hpp"
 #include "core/plan/placement.hpp"
 
@@ -38,6 +40,15 @@ namespace mfsdp {
 /// Axes of the dense grid on which tokens are split, outermost first: sums over all tokens, such as
 /// the loss and the gradient's norm, have a term from each rank on them.
 [[nodiscard]] std::vector<Axis> token_axes(const Mesh& mesh);
+
+/// The axes among these whose ranks read other tokens. Ranks of tp read the same ones, and each has the
+/// whole loss.
+[[nodiscard]] std::vector<Axis> loss_axes(const Mesh& mesh);
+
+/// Along which dim ranks of tp cut a parameter of a block, of the embedding or of the head: 0 where
+/// each has other outputs of a linear layer, or rows of the vocabulary; 1 where each has other
+/// inputs; none for parameters that are whole on each rank.
+[[nodiscard]] std::optional<std::int64_t> tensor_dim(ParameterRole role);
 
 /// How expert-parallel parameters are cut: along their first dim, the experts.
 [[nodiscard]] Placement expert_shard();

@@ -37,16 +37,18 @@ DType dtype_of(Element element, const Sizes& sizes) {
 
 Sizes::Sizes(const PlanConfig& config)
     : tokens(config.tokens_per_microbatch()),
+      tensor_ranks(config.mesh.size(Axis::tp)),
+      rows(tokens / tensor_ranks),
       head_groups(sequence_parts(config.mesh)),
       attended(config.sequence_tokens()),
       hidden(config.model.hidden),
-      intermediate(config.model.intermediate),
-      qkv(config.model.qkv_width()),
-      attention(config.model.attention_width()),
-      vocab(config.model.vocab),
-      norm_rows(std::min(tokens, kNormPartialRows)),
-      heads(config.model.heads / head_groups),
-      kv_heads(config.model.kv_heads / head_groups),
+      intermediate(config.model.intermediate / tensor_ranks),
+      qkv(config.model.qkv_width() / tensor_ranks),
+      attention(config.model.attention_width() / tensor_ranks),
+      vocab(config.model.vocab / tensor_ranks),
+      norm_rows(std::min(rows, kNormPartialRows)),
+      heads(config.model.heads / tensor_ranks / head_groups),
+      kv_heads(config.model.kv_heads / tensor_ranks / head_groups),
       rotated(heads + kv_heads),
       qkv_row(qkv / head_groups),
       head_dim(config.model.head_dim),
@@ -196,18 +198,49 @@ void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> a
                             .flops = spec.flops == nullptr ? 0 : spec.flops(stated)}});
 }
 
-void Builder::exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
-                       std::optional<ParameterRole> gradient_of) {
-  const std::int64_t count = product_of(input.shape) / config.mesh.size(axis);
+void Builder::collective(const std::string& name, RecipeCollective body, RecipeOperand input,
+                         RecipeOperand output, std::optional<ParameterRole> gradient_of) {
   for (const RecipeOperand* operand : {&input, &output}) declare(*operand);
-  target->push_back({.name = std::move(name),
+  target->push_back({.name = name,
                      .phase = phase,
                      .operands = {std::move(input), std::move(output)},
                      .gradient_of = gradient_of,
-                     .body = RecipeCollective{.kind = CollectiveKind::all_to_all,
-                                              .axis = axis,
-                                              .reduction = Reduction::none,
-                                              .count = count}});
+                     .body = body});
+}
+
+void Builder::exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
+                       std::optional<ParameterRole> gradient_of) {
+  const RecipeCollective body{.kind = CollectiveKind::all_to_all,
+                              .axis = axis,
+                              .reduction = Reduction::none,
+                              .count = product_of(input.shape) / config.mesh.size(axis)};
+  collective(name, body, std::move(input), std::move(output), gradient_of);
+}
+
+void Builder::gather_parts(const std::string& name, RecipeOperand part, RecipeOperand all) {
+  const RecipeCollective body{.kind = CollectiveKind::all_gather,
+                              .axis = Axis::tp,
+                              .reduction = Reduction::none,
+                              .count = product_of(part.shape)};
+  collective(name, body, std::move(part), std::move(all));
+}
+
+void Builder::whole_rows(const std::string& name, RecipeOperand rows, const std::string& whole) {
+  rows.role = "input";
+  gather_parts(
+      name, shaped(std::move(rows), Access::read, sizes.compute, {sizes.rows, sizes.hidden}),
+      shaped(on("output", whole), Access::write, sizes.compute, {sizes.tokens, sizes.hidden}));
+}
+
+void Builder::row_sums(const std::string& name, const std::string& terms, RecipeOperand rows) {
+  rows.role = "output";
+  const RecipeCollective body{.kind = CollectiveKind::reduce_scatter,
+                              .axis = Axis::tp,
+                              .reduction = Reduction::sum,
+                              .count = checked_mul(sizes.rows, sizes.hidden)};
+  collective(name, body,
+             shaped(on("input", terms), Access::read, sizes.compute, {sizes.tokens, sizes.hidden}),
+             shaped(std::move(rows), Access::write, sizes.compute, {sizes.rows, sizes.hidden}));
 }
 
 Linear Builder::with_adapters(Linear layer) const {
@@ -320,7 +353,7 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
          norm_attributes({{"cols", cols != 0 ? cols : sizes.hidden},
                           {"epsilon", role == ParameterRole::q_a_norm ? config.model.latent_eps()
                                                                       : config.model.rms_norm_eps},
-                          {"rows", sizes.tokens}}),
+                          {"rows", sizes.rows}}),
          std::move(operands));
 }
 
@@ -352,7 +385,7 @@ void Builder::norm_backward(NormBackward norm) {
   operands.push_back(std::move(norm.d_residual));
   operands.push_back(on("partials", partials));
   kernel(norm.name, bias ? KernelKind::layer_norm_backward : KernelKind::rms_norm_backward,
-         norm_attributes({{"beta", norm.adds ? 1 : 0}, {"cols", cols}, {"rows", sizes.tokens}}),
+         norm_attributes({{"beta", norm.adds ? 1 : 0}, {"cols", cols}, {"rows", sizes.rows}}),
          std::move(operands));
   norm_weight_grad(norm.name + ".weight_grad", norm.role, partials, cols);
   if (bias) norm_weight_grad(norm.name + ".bias_grad", *bias, partials, cols, elements);

@@ -16,6 +16,8 @@ struct Sizes {
   explicit Sizes(const PlanConfig& config);
 
   std::int64_t tokens;        ///< T
+  std::int64_t tensor_ranks;  ///< ranks of tp; sizes below are those of one of them
+  std::int64_t rows;          ///< of a rank between blocks: tokens / tensor_ranks
   std::int64_t head_groups;   ///< ranks that have other heads of attention, and equally many
   std::int64_t attended;      ///< tokens that attention has: those of whole sequences
   std::int64_t hidden;        ///< h
@@ -109,6 +111,19 @@ class Builder {
   void exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
                 std::optional<ParameterRole> gradient_of = std::nullopt);
 
+  // Between blocks a rank of tp has the rows of other tokens (sequence parallelism). Inside it has
+  // all rows, of its heads or features.
+
+  /// Whether ranks of tp share what a block computes.
+  [[nodiscard]] bool shares_blocks() const { return sizes.tensor_ranks > 1; }
+  /// Gathers each rank's `part` over tp to `all`, in the order of ranks. The operands state their
+  /// dtype and shape.
+  void gather_parts(const std::string& name, RecipeOperand part, RecipeOperand all);
+  /// Gathers a rank's rows [rows, hidden] to those of all tokens [T, hidden], an all_gather.
+  void whole_rows(const std::string& name, RecipeOperand rows, const std::string& whole);
+  /// Sums terms [T, hidden] and leaves a rank its rows [rows, hidden], a reduce_scatter.
+  void row_sums(const std::string& name, const std::string& terms, RecipeOperand rows);
+
   /// The adapters of a layer's matrix.
   [[nodiscard]] Linear with_adapters(Linear layer) const;
   // GEMMs of adapters follow that of the matrix. The output of A is kept for backward; its gradient
@@ -178,6 +193,8 @@ class Builder {
                     std::int64_t cols);
 
  private:
+  void collective(const std::string& name, RecipeCollective body, RecipeOperand input,
+                  RecipeOperand output, std::optional<ParameterRole> gradient_of = std::nullopt);
   /// The columns of an adapter in rows of the whole layer.
   [[nodiscard]] static RecipeOperand columns_of(const LoraTarget& adapter, const Linear& layer,
                                                 RecipeOperand rows);

@@ -21,6 +21,13 @@ RecipeOperand token_ids(const Sizes& s, std::int64_t row, std::int64_t begin) {
   return ids;
 }
 
+/// The first id of a rank's part of the vocabulary.
+Attribute vocabulary_begin(const Sizes& s) {
+  Attribute begin("vocab_begin", std::int64_t{0});
+  begin.per = {{.axis = Axis::tp, .step = s.vocab}};
+  return begin;
+}
+
 /// Elements from one row of logits to the next. Libraries need rows that begin on multiples of 16
 /// bytes: without them, GEMMs of GPT-2's 50257 columns take five to seven times as long on an H200.
 /// Chunks of several lengths have no unused ends, so that each fills its part of the buffer.
@@ -45,6 +52,7 @@ class HeadRecipe {
 
   UnitRecipe build() && {
     final_norm();
+    if (b_.shares_blocks()) b_.whole_rows("normed.rows", on("input", "normed"), whole_);
     b_.phase = Phase::backward;
     b_.target = &b_.recipe.backward;
     b_.tensor({.name = "logits",
@@ -62,10 +70,11 @@ class HeadRecipe {
     b_.tensor({.name = "d_residual",
                .source = Source::microbatch,
                .dtype = s_.compute,
-               .elements = s_.tokens * s_.hidden});
+               .elements = s_.rows * s_.hidden});
+    if (b_.shares_blocks()) b_.row_sums("d_normed.sums", whole_, on("output", "d_normed"));
     b_.norm_backward({.name = "final_norm.backward",
                       .role = ParameterRole::final_norm,
-                      .d_normed = on("d_normed", "normed"),
+                      .d_normed = on("d_normed", b_.shares_blocks() ? "d_normed" : whole_),
                       .input = input_rows("input"),
                       .rstd = on("rstd"),
                       .d_residual = from(Source::microbatch, on("d_residual")),
@@ -99,7 +108,7 @@ class HeadRecipe {
 
   /// Normed rows, beginning with row `begin`.
   [[nodiscard]] RecipeOperand normed_rows(const char* role, std::int64_t begin) const {
-    RecipeOperand rows = on(role, "normed");
+    RecipeOperand rows = on(role, whole_);
     rows.offset = begin * s_.hidden;
     return rows;
   }
@@ -136,19 +145,48 @@ class HeadRecipe {
   void cross_entropy(const std::string& name, KernelKind kind, std::int64_t begin,
                      std::int64_t count) {
     const std::int64_t passes = kind == KernelKind::cross_entropy ? 3 : 1;
+    const bool in_parts = b_.shares_blocks();
+    if (in_parts) softmax_parts(name, begin, count);
     std::vector<Attribute> attributes{
         {"beta", begin > 0 ? 1 : 0},
         {"bytes", product_of(passes, count, s_.vocab, size_of(s_.compute))},
         {"cols", s_.vocab}};
     if (const Rational cap = b_.config.model.logit_cap; cap.num != 0)
       attributes.emplace_back("logit_cap", cap);
+    if (in_parts) attributes.emplace_back("peers", s_.tensor_ranks);
     attributes.emplace_back("rows", count);
+    if (in_parts) attributes.push_back(vocabulary_begin(s_));
     std::vector<RecipeOperand> operands{
         logits("logits"), token_ids(s_, 1, begin),
         from(Source::global, on("loss_sums", std::string(global::loss_sums))), stream_workspace()};
     if (kind == KernelKind::cross_entropy && b_.config.scales_loss())
       operands.push_back(from(Source::global, on("loss_scale", std::string(global::loss_scale))));
+    if (in_parts) operands.push_back(on("parts", "softmax.parts"));
     b_.kernel(name + ".cross_entropy", kind, std::move(attributes), std::move(operands));
+  }
+
+  /// The softmax of each row over a rank's part of the vocabulary, gathered from all ranks: three
+  /// numbers a row in place of its logits.
+  void softmax_parts(const std::string& name, std::int64_t begin, std::int64_t count) {
+    const auto room = [&](const char* tensor, std::int64_t ranks) {
+      if (begin == 0 && b_.target == &b_.recipe.backward)
+        b_.tensor({.name = tensor,
+                   .dtype = s_.statistic,
+                   .elements = product_of(3, chunk_, ranks),
+                   .category = Category::workspace});
+    };
+    room("softmax.part", 1);
+    room("softmax.parts", s_.tensor_ranks);
+    b_.kernel(name + ".softmax_parts", KernelKind::softmax_parts,
+              {{"bytes", product_of(count, s_.vocab, size_of(s_.compute))},
+               {"cols", s_.vocab},
+               {"rows", count},
+               vocabulary_begin(s_)},
+              {logits("logits"), token_ids(s_, 1, begin), on("output", "softmax.part")});
+    b_.gather_parts(name + ".softmax_parts.rows",
+                    shaped(on("input", "softmax.part"), Access::read, s_.statistic, {count, 3}),
+                    shaped(on("output", "softmax.parts"), Access::write, s_.statistic,
+                           {s_.tensor_ranks * count, 3}));
   }
 
   void narrow_sum() {
@@ -166,6 +204,8 @@ class HeadRecipe {
   Linear head_;
   std::int64_t row_;  ///< elements from one row of logits to the next
   bool wide_sum_;
+  /// Normed rows of all tokens, then their gradient.
+  std::string whole_ = b_.shares_blocks() ? "normed.whole" : "normed";
 };
 
 }  // namespace
@@ -190,9 +230,13 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
     sizes.emplace_back("seq", config.seq_len);
     operands.push_back(weight(ParameterRole::position_embedding));
   }
-  operands.push_back(on("output", stream_name(model)));
+  // A rank of tp has the rows of some ids, and 0 for all others.
+  const std::string looked_up = stream_name(model) + (b.shares_blocks() ? ".terms" : "");
+  if (b.shares_blocks()) sizes.push_back(vocabulary_begin(s));
+  operands.push_back(on("output", looked_up));
   if (adds_positions && config.document_mask) operands.push_back(document_positions(s));
   b.kernel("lookup", KernelKind::embedding_forward, std::move(sizes), std::move(operands));
+  if (b.shares_blocks()) b.row_sums("lookup.sums", looked_up, on("output", stream_name(model)));
 
   // Rows are grouped by token first, so that each is summed once and in order. Every row of the
   // gradient is written. With tied weights used rows are added to the gradient of the head.
@@ -200,13 +244,20 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
   const std::int64_t grad_rows = tied ? 2 * std::min(s.tokens, s.vocab) : s.vocab;
   b.target = &b.recipe.backward;
   b.phase = Phase::backward;
-  b.kernel("lookup.backward", KernelKind::embedding_backward,
-           scaled({{"beta", tied ? 1 : 0},
-                   {"bytes", checked_add(row_bytes, product_of(grad_rows, s.hidden, 4))},
-                   {"cols", s.hidden},
-                   {"rows", s.tokens}}),
-           {token_ids(s, 0, 0), from(Source::microbatch, on("d_output", "d_residual")),
-            on("token_order"), weight_grad(ParameterRole::embedding)},
+  RecipeOperand d_output = from(Source::microbatch, on("d_output", "d_residual"));
+  if (b.shares_blocks()) {
+    b.whole_rows("d_output.rows", d_output, "d_output.whole");
+    d_output = on("d_output", "d_output.whole");
+  }
+  std::vector<Attribute> backward =
+      scaled({{"beta", tied ? 1 : 0},
+              {"bytes", checked_add(row_bytes, product_of(grad_rows, s.hidden, 4))},
+              {"cols", s.hidden},
+              {"rows", s.tokens}});
+  if (b.shares_blocks()) backward.push_back(vocabulary_begin(s));
+  b.kernel("lookup.backward", KernelKind::embedding_backward, std::move(backward),
+           {token_ids(s, 0, 0), std::move(d_output), on("token_order"),
+            weight_grad(ParameterRole::embedding)},
            ParameterRole::embedding);
   if (adds_positions) {
     std::vector<RecipeOperand> rows{from(Source::microbatch, on("d_output", "d_residual")),

@@ -13,6 +13,15 @@
 //
 // Blocks with experts replace gate_up to mlp_out (expert_mlp.hpp).
 //
+// Where ranks of tp share blocks (core/plan/tensor_parallel.hpp), a rank has the rows of some tokens
+// outside of the two pairs of projections. In between it has all rows, with its heads or features:
+//
+//   normed1, rows --all_gather--> normed1.whole --gemm--> qkv, own heads --rope, attention-->
+//   attention, own heads --gemm--> attention_out.terms --reduce_scatter--> attention_out, rows
+//
+// and likewise normed2 to mlp_out. Backward gathers gradients of outputs and, once more, inputs, and
+// sums gradients of inputs.
+//
 // Where ranks share sequences (core/plan/context_parallel.hpp), RoPE and attention work on rows of
 // whole sequences, with the heads of one group:
 //
@@ -56,7 +65,7 @@ class BlockRecipe {
                                          .outputs = s_.hidden,
                                          .inputs = s_.attention})),
         gate_up_(b_.with_adapters({.weight = ParameterRole::gate_up,
-                                   .outputs = model_.gate_up_width(),
+                                   .outputs = model_.gate_up_width() / s_.tensor_ranks,
                                    .inputs = s_.hidden})),
         down_(b_.with_adapters(
             {.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate})),
@@ -74,8 +83,7 @@ class BlockRecipe {
     if (experts_)
       experts_->finish();
     else if (!model_.output_norms)
-      b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"),
-                      bias_of(ParameterRole::down_bias));
+      summed_projection("down", down_, "product", "mlp_out", ParameterRole::down_bias);
     b_.target = &b_.recipe.backward;
     if (recompute_ == Recompute::full) {
       b_.phase = Phase::recompute;
@@ -108,9 +116,11 @@ class BlockRecipe {
   }
   /// The inputs of the projections of attention and of the MLP.
   [[nodiscard]] RecipeOperand attention_rows() const {
+    if (b_.shares_blocks()) return on("input", at("normed1.whole"));
     return traits_.input_norms ? on("input", at("normed1")) : input_rows("input");
   }
   [[nodiscard]] RecipeOperand mlp_rows() const {
+    if (b_.shares_blocks()) return on("input", at("normed2.whole"));
     return on("input", at(traits_.input_norms ? "normed2" : "mid"));
   }
 
@@ -133,15 +143,16 @@ class BlockRecipe {
       normed_projection("attention_out", attention_out_, at("attention"),
                         ParameterRole::attention_output_norm);
     else
-      b_.gemm_forward(at("attention_out"), attention_out_, s_.tokens, on("input", at("attention")),
-                      on("output", at("attention_out")),
-                      bias_of(ParameterRole::attention_out_bias));
+      summed_projection(at("attention_out"), attention_out_, at("attention"), at("attention_out"),
+                        ParameterRole::attention_out_bias);
     if (traits_.input_norms)
       b_.norm_forward(at("post_norm"), ParameterRole::post_norm,
                       {input_rows("residual"), on("delta", at("attention_out"))},
                       with_amax("normed2", {on("residual_out", at("mid")),
                                             on("normed", at("normed2")), on("rstd", at("rstd2"))}));
     if (experts_) return experts_->forward(suffix_);
+    if (b_.shares_blocks())
+      b_.whole_rows(at("normed2.rows"), on("input", at("normed2")), at("normed2.whole"));
     b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, mlp_rows(), on("output", at("gate_up")),
                     bias_of(ParameterRole::gate_up_bias));
     if (!again() || model_.output_norms)
@@ -150,6 +161,14 @@ class BlockRecipe {
           with_amax("product", {on(gates_.input, at("gate_up")), on("product", at("product"))}));
     if (model_.output_norms)
       normed_projection("mlp_out", down_, at("product"), ParameterRole::mlp_output_norm);
+  }
+
+  /// The projection back to the residual stream. Ranks of tp each make a term of all rows.
+  void summed_projection(const std::string& name, const Linear& layer, const std::string& input,
+                         const std::string& output, ParameterRole bias) {
+    const std::string made = b_.shares_blocks() ? output + ".terms" : output;
+    b_.gemm_forward(name, layer, s_.tokens, on("input", input), on("output", made), bias_of(bias));
+    if (b_.shares_blocks()) b_.row_sums(output + ".sums", made, on("output", output));
   }
 
   /// The projection to "NAME.raw", and its output norm to NAME.
@@ -202,6 +221,8 @@ class BlockRecipe {
 
   void forward_attention() {
     if (traits_.input_norms) forward_input_norm();
+    if (b_.shares_blocks())
+      b_.whole_rows(at("normed1.rows"), on("input", at("normed1")), at("normed1.whole"));
     if (latent_) {
       latent_->forward(suffix_);
     } else {
@@ -273,7 +294,7 @@ class BlockRecipe {
 
   [[nodiscard]] bool shares_sequences() const { return s_.head_groups > 1; }
   /// Columns of keys in a row of all heads.
-  [[nodiscard]] std::int64_t key_cols() const { return model_.kv_heads * s_.head_dim; }
+  [[nodiscard]] std::int64_t key_cols() const { return s_.kv_heads * s_.head_groups * s_.head_dim; }
   /// The tensor as attention has it: of whole sequences. Gradients have no suffix.
   [[nodiscard]] std::string by_heads(const std::string& name, const std::string& suffix) const {
     return (shares_sequences() ? name + ".heads" : name) + suffix;
@@ -367,7 +388,7 @@ class BlockRecipe {
   void backward_mlp() {
     const RecipeOperand d_output =
         model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
-                            : residual_gradient("d_output");
+                            : gradient_of_sum("mlp_out");
     const bool casts_product =
         b_.fp8 && !has_product() && gates_.forward == KernelKind::swiglu_forward;
     const auto weight_gradient = [&] {
@@ -396,6 +417,13 @@ class BlockRecipe {
                         });
   }
 
+  /// The gradient of a projection back to the residual stream: of all rows.
+  RecipeOperand gradient_of_sum(const std::string& output) {
+    if (!b_.shares_blocks()) return residual_gradient("d_output");
+    b_.whole_rows("d_" + output + ".rows", residual_gradient("input"), "d_" + output + ".whole");
+    return on("d_output", "d_" + output + ".whole");
+  }
+
   void backward_experts() {
     const ExpertMlp::Backward how{.suffix = suffix_, .keeps_output = keeps_output()};
     experts_->backward_rows(how);
@@ -409,6 +437,8 @@ class BlockRecipe {
   void projection_backward(const std::string& name, const Linear& layer,
                            const RecipeOperand& d_output, RecipeOperand rows,
                            const std::string& d_normed, const auto& norm) {
+    if (b_.shares_blocks())
+      return shared_projection_backward(name, layer, d_output, d_normed, norm);
     if (traits_.input_norms) {
       b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed));
       norm();
@@ -419,6 +449,28 @@ class BlockRecipe {
     if (!traits_.input_norms)
       b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, residual_gradient("d_input"),
                     true);
+  }
+
+  /// Where ranks of tp share the projection: its input's gradient is summed to rows, and its input
+  /// is gathered again for the weight's gradient. Kept rows are gathered beside the first GEMM, and
+  /// the sum is made beside the second.
+  void shared_projection_backward(const std::string& name, const Linear& layer,
+                                  const RecipeOperand& d_output, const std::string& d_normed,
+                                  const auto& norm) {
+    const std::string normed = d_normed.substr(2);
+    const std::string back = normed + ".back";
+    const auto weight_gradient = [&] {
+      b_.gemm_wgrad(name + ".wgrad", layer, s_.tokens, d_output, on("input", back),
+                    weight_grad(layer.weight));
+    };
+    if (keeps_output()) b_.whole_rows(back + ".rows", on("input", normed), back);
+    b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed + ".terms"));
+    b_.row_sums(d_normed + ".sums", d_normed + ".terms", on("output", d_normed));
+    if (keeps_output()) weight_gradient();
+    norm();
+    if (keeps_output()) return;
+    b_.whole_rows(back + ".rows", on("input", d_normed), back);
+    weight_gradient();
   }
 
   void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
@@ -437,7 +489,7 @@ class BlockRecipe {
     const RecipeOperand d_output =
         model_.output_norms
             ? normed_projection_backward("attention_out", ParameterRole::attention_output_norm)
-            : residual_gradient("d_output");
+            : gradient_of_sum("attention_out");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
     // The weight's gradient hides the exchange.

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "core/model/lora.hpp"
+#include "core/plan/context_parallel.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/tensor_parallel.hpp"
 #include "core/plan/transport.hpp"
 
 namespace mfsdp {
@@ -16,7 +18,8 @@ Result<std::int64_t> microbatches_of(const CommonOptions& options, std::int64_t 
   MFSDP_LET(given, global_batch_of(options, seq_len));
   if (!given) return 1;
   const std::int64_t batch = *given;
-  const auto readers = std::max<std::int64_t>(options.gpus / options.context_parallel, 1);
+  const auto readers =
+      std::max<std::int64_t>(options.gpus / options.context_parallel / options.tensor_parallel, 1);
   const std::int64_t unit = checked_mul(options.config.micro_batch, readers);
   if (batch % unit == 0) return batch / unit;
   const std::int64_t below = batch / unit * unit;
@@ -26,9 +29,10 @@ Result<std::int64_t> microbatches_of(const CommonOptions& options, std::int64_t 
   return fail(
       "--global-batch",
       fmt::format(
-          "{} is not a multiple of --micro-batch {} times --gpus {}{}; {}", batch,
+          "{} is not a multiple of --micro-batch {} times --gpus {}{}{}; {}", batch,
           options.config.micro_batch, options.gpus,
           options.context_parallel > 1 ? fmt::format(" / --cp {}", options.context_parallel) : "",
+          options.tensor_parallel > 1 ? fmt::format(" / --tp {}", options.tensor_parallel) : "",
           nearest));
 }
 
@@ -41,15 +45,20 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over the groups");
   const std::int64_t of_group = options.gpus / options.outer_dp;
   const std::int64_t cp = options.context_parallel;
-  if (of_group % cp != 0)
-    return fail("--cp",
-                fmt::format("{} does not divide {}, the ranks {}", cp, of_group,
-                            options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
-  Mesh mesh = data_parallel_mesh(options.outer_dp, of_group / cp);
+  const std::int64_t tp = options.tensor_parallel;
+  for (const auto& [flag, ranks] : {std::pair{"--cp", cp}, std::pair{"--tp", tp}})
+    if (of_group % ranks != 0)
+      return fail(flag,
+                  fmt::format("{} does not divide {}, the ranks {}", ranks, of_group,
+                              options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
+  if (tp > 1 && cp > 1) return fail("--tp", "cannot be combined with --cp so far");
+  Mesh mesh = data_parallel_mesh(options.outer_dp, of_group / cp / tp);
   mesh.resize(Axis::cp, cp);
+  mesh.resize(Axis::tp, tp);
   // validate() reports numbers that do not divide them.
   const std::int64_t ep = options.config.expert_parallel;
   if (ep > 1 && cp > 1) return fail("--cp", "cannot be combined with --ep so far");
+  if (ep > 1 && tp > 1) return fail("--tp", "cannot be combined with --ep so far");
   if (ep > 1 && mesh.size(Axis::dp_shard) % ep == 0) mesh = with_expert_grid(std::move(mesh), ep);
   return mesh;
 }
@@ -141,6 +150,12 @@ Result<std::optional<std::int64_t>> global_batch_of(const CommonOptions& options
 
 Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
   const std::int64_t seq_len = seq_len_of(options, model);
+  // These do not depend on the number of GPUs, of which a search tries many.
+  if (options.context_parallel > 1)
+    MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
+  if (options.tensor_parallel > 1)
+    MFSDP_TRY(check_tensor_shares(model, checked_mul(seq_len, options.config.micro_batch),
+                                  options.tensor_parallel));
   Reasons reasons;
   // The reader of a cluster file checks the nodes there.
   if (!options.cluster) reasons.add(count_nodes(options.gpus, options.node_size(), "--gpus"));

@@ -55,13 +55,13 @@ void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
 }
 
-/// The schedule supports the axes of data, context and expert parallelism. Plans over other axes can
-/// be written by hand and proved.
+/// The schedule supports the axes of data, context, tensor and expert parallelism. Plans over other
+/// axes can be written by hand and proved.
 Result<void> check_axes(const Mesh& mesh) {
   const auto is_known = [](const MeshAxis& on) {
     return on.axis == Axis::ep ||
            std::ranges::any_of(schedule::axis_traffic(), [&](const schedule::AxisTraffic& row) {
-             return row.axis == on.axis || row.inner == on.axis;
+             return row.axis == on.axis || std::ranges::find(row.inner, on.axis) != row.inner.end();
            });
   };
   for (const auto& [grid, name] :

@@ -33,6 +33,8 @@ Emitter::Emitter(Program& program) : program_(program) {
     make_communicator(on.axes(program_.config.mesh), on.reduce_communicator);
   }
   make_communicator(token_axes(program_.config.mesh), kWorld);
+  if (loss_axes(program_.config.mesh) != token_axes(program_.config.mesh))
+    make_communicator(loss_axes(program_.config.mesh), kLosses);
   for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",
                            "activations", "workspace", "pinned"})
     make_pool(name);
@@ -54,7 +56,7 @@ void Emitter::make_windows() {
     program_.pools[static_cast<std::size_t>(role)].registered = communicator.id;
   };
   for (const AxisTraffic& on : axis_traffic()) {
-    if (!on.wire) continue;
+    if (!on.wire || on.of_whole) continue;  // no registered memory beside ranks of tp
     for (Communicator& communicator : program_.communicators) {
       if (communicator.purpose == on.gather_communicator)
         communicator.transport = config().gather;

@@ -27,6 +27,8 @@ enum class PoolRole {
 
 /// The communicator of all ranks.
 inline constexpr std::string_view kWorld = "world";
+/// The communicator of the ranks that read other tokens, where not all ranks do.
+inline constexpr std::string_view kLosses = "losses";
 
 /// The memory of an operand, without its access and role.
 struct Region {

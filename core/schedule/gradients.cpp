@@ -57,11 +57,11 @@ BufferId MicrobatchSchedule::gradient_buffer(const GroupState& group) const {
 std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupState& group) const {
   if (group.group->fp8)
     return unit.name + "." + std::string(to_string(group.group->parameters[0].role));
-  const bool dealt = !group.group->shard.empty();
+  const std::string_view suffix = suffix_of(*group.group, config_.mesh);
   const auto first = std::ranges::find_if(unit.trainable, [&](std::size_t g) {
-    return state_.groups[g].group->shard.empty() != dealt;
+    return suffix_of(*state_.groups[g].group, config_.mesh) == suffix;
   });
-  const std::string name = unit.name + (dealt ? ".experts" : "");
+  const std::string name = unit.name + std::string(suffix);
   return &group == &state_.groups[*first] ? name : name + ".vectors";
 }
 
@@ -124,7 +124,11 @@ void MicrobatchSchedule::zero_padding(const UnitState& unit, const GroupState& g
 
 void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
-  const auto groups = state_.trainable_of(unit);
+  auto groups = state_.trainable_of(unit);
+  // As gathers: small ones first.
+  std::ranges::stable_partition(groups, [](const GroupState* group) {
+    return !group->route.reduces.empty() && group->route.reduces.front().on->of_whole;
+  });
   const bool shards = state_.shards_gradient(unit);
   if (!shards && !position.last) return;
   e_.record(StreamRole::compute, Phase::backward, "grad_ready." + state.name);

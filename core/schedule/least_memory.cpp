@@ -67,8 +67,13 @@ PlanConfig sharded_key(PlanConfig config) {
 PlanConfig activation_key(PlanConfig config) {
   config.grad_dtype = config.reduce_dtype = weight_gradient_dtype(config);
   const bool reduces = config.mesh.world_size() > 1;
+  // Ranks of these axes have parts of activations.
+  const std::int64_t cp = config.mesh.size(Axis::cp);
+  const std::int64_t tp = config.mesh.size(Axis::tp);
   config.mesh = {};
   if (reduces) config.mesh.dense = {{.axis = Axis::dp_shard, .size = 2}};
+  config.mesh.resize(Axis::cp, cp);
+  config.mesh.resize(Axis::tp, tp);
   config.strategy = config.outer_strategy = Strategy::no_shard;
   config.expert_strategy.reset();
   config.microbatches = 1;

@@ -269,6 +269,9 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
     if (const auto& way = state_.groups[g].route.gather;
         state_.groups[g].is_gathered_for_use() && std::ranges::find(ways, way->on) == ways.end())
       ways.push_back(way->on);
+  // Small ones first: collectives begin in the order of their launches, and those of activations
+  // that are launched later would wait until the large ones before them have ended.
+  std::ranges::stable_partition(ways, &AxisTraffic::of_whole);
   for (const AxisTraffic* way : ways) gather_along(*way, state, buffer, stored);
   dequantise(state, buffer, stored);
   if (stored) e_.release(StreamRole::all_gather, phase_, *stored);
@@ -311,10 +314,9 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
                         .dtype = dtype,
                         .shape = {quantised ? nf4_bytes(group.elements) : group.elements}};
     e_.emit(StreamRole::all_gather, phase_, unit.id,
-            unit.name + (quantised             ? ".base.all_gather"
-                         : group.fp8           ? cast_name(group) + ".all_gather"
-                         : group.shard.empty() ? ".all_gather"
-                                               : ".experts.all_gather"),
+            unit.name + (quantised   ? ".base.all_gather"
+                         : group.fp8 ? cast_name(group) + ".all_gather"
+                                     : std::string(suffix_of(group, config_.mesh)) + ".all_gather"),
             Collective{.kind = CollectiveKind::all_gather,
                        .communicator = communicator,
                        .reduction = Reduction::none,

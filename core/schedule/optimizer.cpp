@@ -13,18 +13,16 @@ Region vector_of(BufferId buffer, std::int64_t elements, DType dtype = DType::fp
   return {.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {elements}, .rank_strides = {}};
 }
 
-/// Gathers a small vector of every rank that has a term of the loss or the norm; with one rank it
-/// is read in place.
+/// Gathers a small vector of every rank on these axes; with one rank it is read in place.
 Region gather_small(Emitter& e, const std::string& name, Phase phase, const Region& own,
-                    BufferId to) {
-  const Mesh& mesh = e.config().mesh;
-  const std::int64_t ranks = ranks_on(token_axes(mesh), mesh);
+                    BufferId to, const std::vector<Axis>& axes, std::string_view purpose) {
+  const std::int64_t ranks = ranks_on(axes, e.config().mesh);
   if (ranks == 1) return own;
   const std::int64_t elements = own.shape[0];
   const Region output = vector_of(to, elements * ranks, own.dtype);
   e.emit(StreamRole::outer, phase, std::nullopt, name,
          Collective{.kind = CollectiveKind::all_gather,
-                    .communicator = e.communicator(kWorld),
+                    .communicator = e.communicator(purpose),
                     .reduction = Reduction::none,
                     .count = elements,
                     .dtype = own.dtype,
@@ -141,7 +139,7 @@ class OptimizerSegment {
     }
     Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer,
                                 vector_of(state_.norm_partials, groups, state_.norm_dtype),
-                                state_.gathered_norms);
+                                state_.gathered_norms, token_axes(config_.mesh), kWorld);
     // Replicas have equal slices: the norm is that of the first replica, whose ranks are the first
     // of the world.
     parts.shape = {groups * state_.norm_ranks()};
@@ -242,9 +240,12 @@ class OptimizerSegment {
 void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool trains) {
   e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
-  const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
-                                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()),
-                                   state.gathered_sums);
+  const Mesh& mesh = e.config().mesh;
+  const std::vector<Axis> axes = loss_axes(mesh);
+  const Region sums =
+      gather_small(e, prefix + "loss.all_gather", Phase::output,
+                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()), state.gathered_sums,
+                   axes, axes == token_axes(mesh) ? kWorld : kLosses);
   // The report of the last step must be copied before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   Kernel finish{.kind = KernelKind::loss_finish,

@@ -11,19 +11,23 @@
 
 namespace mfsdp::schedule {
 
-/// The collectives of the schedule along a mesh axis, or along two that shard alike. To shard or
+/// The collectives of the schedule along a mesh axis, or along some that shard alike. To shard or
 /// reduce along another axis, add a row in route.cpp.
 struct AxisTraffic {
   Axis axis = Axis::dp_shard;
-  std::optional<Axis> inner = {};  ///< sharded with it, further in: one communicator spans both
+  std::vector<Axis> inner = {};  ///< sharded with it, further in: one communicator spans all
   StreamRole gather_stream = StreamRole::all_gather;
   std::string_view gather_communicator;  ///< the purpose of the communicator
   StreamRole reduce_stream = StreamRole::reduce_scatter;
   std::string_view reduce_communicator;
-  bool wire = false;  ///< reductions in reduce_dtype, else in the main gradient's dtype
+  bool wire = false;      ///< reductions in reduce_dtype, else in the main gradient's dtype
+  bool of_whole = false;  ///< of parameters that are whole on each of several ranks of tp
 
-  /// Those of its axes that have several ranks, outermost first.
+  /// Those of its axes that have several ranks, outermost first; none of a row for parameters that
+  /// are whole on ranks of tp where there are no such ranks.
   [[nodiscard]] std::vector<Axis> axes(const Mesh& mesh) const;
+  /// Whether it has the collectives of that group.
+  [[nodiscard]] bool serves(const Group& group, const Mesh& mesh) const;
 };
 
 /// All axes, in the order in which gradients are reduced.

@@ -50,6 +50,12 @@ std::vector<GroupMatrix> matrices_of(const Group& group, const Model& model, con
 
 }  // namespace
 
+std::string_view suffix_of(const Group& group, const Mesh& mesh) {
+  if (mesh.size(Axis::tp) == 1) return group.shard.empty() ? "" : ".experts";
+  if (group.shard.empty()) return ".whole";
+  return group.shard.front().dim == 0 ? "" : ".inputs";
+}
+
 State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(emitter.config()) {
   Program& program = emitter.program();
   program.groups = make_groups(model, config_);
@@ -70,12 +76,13 @@ State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(
 void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
   UnitState& unit = units[group.unit.value];
   // Expert-parallel groups have another name, and so has the second group with gradients of these
-  // and of a unit's other parameters.
+  // and of a unit's other parameters. Those of ranks of tp have names of their own.
+  const std::string_view suffix = suffix_of(group, config_.mesh);
   const bool is_second =
       group.requires_grad && std::ranges::any_of(unit.trainable, [&](std::size_t g) {
-        return groups[g].group->shard.empty() == group.shard.empty();
+        return suffix_of(*groups[g].group, config_.mesh) == suffix;
       });
-  const std::string prefix = unit.name + (!group.shard.empty() ? ".experts" : "") +
+  const std::string prefix = unit.name + std::string(suffix) +
                              (group.fp8 ? fmt::format(".{}.", to_string(group.parameters[0].role))
                               : group.quantised     ? ".base."
                               : is_second           ? ".vectors."
@@ -180,7 +187,10 @@ void State::make_globals(Emitter& emitter) {
   pinned_step_block =
       make("pinned_step_block", DType::uint8, 64, PoolRole::pinned, Port::step_block);
   loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
-  gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, ranks));
+  // With ranks of tp alone the loss is not gathered.
+  const std::int64_t readers = ranks_on(loss_axes(config_.mesh), config_.mesh);
+  if (readers > 1 || ranks == 1)
+    gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, readers));
   norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
   norm_partials = make("norm_partials", norm_dtype, trainable);
   norm_workspace = make("norm_workspace", DType::uint8, kSumWorkspaceBytes);
@@ -259,7 +269,11 @@ std::int64_t State::norm_ranks() const {
   std::int64_t ranks = 1;
   for (const Axis axis : groups.front().group->cut)
     ranks = checked_mul(ranks, config_.mesh.size(axis));
-  return ranks;
+  // Ranks of tp have other elements of every group: of some they cut a dim, of the others the flat
+  // layout.
+  const bool counted =
+      std::ranges::find(groups.front().group->cut, Axis::tp) != groups.front().group->cut.end();
+  return counted ? ranks : checked_mul(ranks, config_.mesh.size(Axis::tp));
 }
 
 Region State::slice(BufferId buffer, DType dtype, const GroupState& group,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/model/model.hpp"
@@ -58,6 +59,10 @@ struct UnitState {
   std::int64_t cast_bytes = 0;         ///< likewise, of casts that each use gathers
 };
 
+/// The end of a unit's name in the names of a group's buffers and ops: for expert-parallel parameters
+/// or, where the mesh has ranks of tp, for those that are cut at their inputs and for whole ones.
+[[nodiscard]] std::string_view suffix_of(const Group& group, const Mesh& mesh);
+
 /// Buffers by name for recipes, and the persistent state of all groups.
 class State {
  public:
@@ -73,7 +78,7 @@ class State {
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;
   BufferId loss_sums;       ///< statistic dtype [2]
-  BufferId gathered_sums;   ///< statistic dtype [world, 2]
+  BufferId gathered_sums;   ///< statistic dtype [ranks that read other tokens, 2]
   DType norm_dtype{};       ///< of sums of squares: fp32, or int64 with exact sums
   BufferId norm_partials;   ///< norm_dtype [trainable groups]
   BufferId norm_workspace;  ///< of the one stream that computes them

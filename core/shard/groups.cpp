@@ -69,6 +69,10 @@ Cuts cuts_of(const PlanConfig& config) {
   return cuts_along({Axis::dp_shard, Axis::cp}, config.strategy, Axis::dp_outer, config);
 }
 
+Cuts whole_cuts_of(const PlanConfig& config) {
+  return cuts_along({Axis::dp_shard, Axis::cp, Axis::tp}, config.strategy, Axis::dp_outer, config);
+}
+
 Cuts expert_cuts_of(const PlanConfig& config) {
   return cuts_along({Axis::expt_dp}, config.strategy_of_experts(), Axis::expt_dp_outer, config);
 }
@@ -90,12 +94,21 @@ struct GroupKind {
   std::optional<Optimizer> optimizer;  ///< none: frozen
   bool expert_parallel = false;        ///< expert-parallel
   bool quantised = false;
-  std::optional<ParameterRole> fp8{};  ///< the one matrix, whose casts are gathered
+  std::optional<std::int64_t> tensor_dim{};  ///< that tp cuts
+  std::optional<ParameterRole> fp8{};        ///< the one matrix, whose casts are gathered
 };
+
+/// The dim of a parameter that the ranks of tp cut, if there are several.
+std::optional<std::int64_t> dim_over_tp(ParameterRole role, const PlanConfig& config) {
+  return config.mesh.size(Axis::tp) > 1 ? tensor_dim(role) : std::nullopt;
+}
 
 std::vector<GroupKind> kinds_of(const PlanConfig& config) {
   std::vector<GroupKind> kinds;
   for (const std::optional<Optimizer>& optimizer : optimizers_of(config)) {
+    if (config.mesh.size(Axis::tp) > 1)
+      for (const std::int64_t dim : {0, 1})
+        kinds.push_back({.optimizer = optimizer, .tensor_dim = dim});
     kinds.push_back({.optimizer = optimizer});
     if (config.is_expert_parallel())
       kinds.push_back({.optimizer = optimizer, .expert_parallel = true});
@@ -120,6 +133,8 @@ Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& con
   group.gradient = cuts.gradient;
   group.state = cuts.state;
   if (kind.expert_parallel) group.shard = expert_shard();
+  if (kind.tensor_dim)
+    group.shard = {{.axis = Axis::tp, .kind = PlacementKind::shard, .dim = kind.tensor_dim}};
   group.reduce = data_axes(config.mesh, group.shard);
   group.optimizer = kind.optimizer;
   return group;
@@ -129,14 +144,20 @@ Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& con
 
 std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
   const Cuts dense = cuts_of(config);
+  const Cuts whole = whole_cuts_of(config);
   const Cuts experts = expert_cuts_of(config);
   LayoutCache dense_layouts(config, ranks_on(dense.layout, config.mesh));
+  LayoutCache whole_layouts(config, ranks_on(whole.layout, config.mesh));
   LayoutCache expert_layouts(config, ranks_on(experts.layout, config.mesh));
   std::vector<Group> groups;
   for (const Unit& unit : model.units)
     for (const GroupKind& kind : kinds_of(config)) {
       std::vector<LayoutItem> items;
-      Group group = empty_group(kind, kind.expert_parallel ? experts : dense, config);
+      const Cuts& cuts = kind.expert_parallel ? experts : kind.tensor_dim ? dense : whole;
+      LayoutCache& layouts = kind.expert_parallel ? expert_layouts
+                             : kind.tensor_dim    ? dense_layouts
+                                                  : whole_layouts;
+      Group group = empty_group(kind, cuts, config);
       group.id = GroupId(groups.size());
       group.unit = unit.id;
       const auto block = static_cast<std::int64_t>(unit.id.value) - 1;
@@ -149,11 +170,18 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
         if (!config.is_frozen(parameter.name)) its_own = config.optimizer_of(unit.kind, parameter);
         if (its_own != kind.optimizer ||
             config.is_quantised(unit.kind, parameter) != kind.quantised ||
-            is_expert_parallel(parameter.role, config) != kind.expert_parallel)
+            is_expert_parallel(parameter.role, config) != kind.expert_parallel ||
+            dim_over_tp(parameter.role, config) != kind.tensor_dim)
           continue;
         std::vector<std::int64_t> shape = parameter.shape;
         if (kind.expert_parallel) shape[0] /= config.expert_parallel;
-        items.push_back({.elements = product_of(shape), .row = parameter.row_elements()});
+        std::int64_t row = parameter.row_elements();
+        if (kind.tensor_dim) {
+          const std::int64_t ranks = config.mesh.size(Axis::tp);
+          shape[static_cast<std::size_t>(*kind.tensor_dim)] /= ranks;
+          if (*kind.tensor_dim == 1) row /= ranks;
+        }
+        items.push_back({.elements = product_of(shape), .row = row});
         group.parameters.push_back({.name = parameter.name,
                                     .role = parameter.role,
                                     .shape = std::move(shape),
@@ -162,8 +190,7 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
                                     .rate = config.rate_of(parameter.name)});
       }
       if (items.empty()) continue;
-      const FlatLayout& layout =
-          (kind.expert_parallel ? expert_layouts : dense_layouts).get(items, kind.quantised);
+      const FlatLayout& layout = layouts.get(items, kind.quantised);
       group.chunk = layout.chunk;
       group.elements = layout.elements;
       for (std::size_t i = 0; i < items.size(); ++i) group.parameters[i].offset = layout.offsets[i];

@@ -20,6 +20,8 @@ struct Cuts {
 };
 
 [[nodiscard]] Cuts cuts_of(const PlanConfig& config);
+/// As cuts_of(), for parameters that are whole on each rank of tp: these are sharded along tp too.
+[[nodiscard]] Cuts whole_cuts_of(const PlanConfig& config);
 /// As cuts_of(), for expert-parallel parameters: the strategies' presets over the experts' grid.
 [[nodiscard]] Cuts expert_cuts_of(const PlanConfig& config);
 
@@ -29,9 +31,11 @@ struct Cuts {
 
 /// Groups of all units in unit order. Within a unit trainable groups come before frozen ones, with
 /// Muon matrices of blocks before AdamW's, and expert-parallel groups after the others of their
-/// kind. With fp8_gather each matrix that FP8 GEMMs read is a group after the others; its weights are
-/// sharded as its states. The flat layout is sharded along dp_shard and cp (expert-parallel groups: expt_dp), under
-/// HFSDP along dp_outer too. The strategy and the outer strategy decide the axes of each kind of state.
+/// kind. Parameters that tp cuts along their first dim come before those it cuts along the second,
+/// and these before whole ones. With fp8_gather each matrix that FP8 GEMMs read is a group after the
+/// others; its weights are sharded as its states. The flat layout is sharded along dp_shard and cp
+/// (expert-parallel groups: expt_dp; whole ones beside tp: along tp too), under HFSDP along dp_outer
+/// too. The strategy and the outer strategy decide the axes of each kind of state.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
 
 /// The dtype of weight gradients: the reduction dtype where every microbatch is reduced, else the
@@ -60,7 +64,7 @@ struct Cuts {
 [[nodiscard]] bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank);
 
 /// Elements of each kind of state that one rank keeps for the whole run; 0 where it has no such
-/// buffer. With B the padded group, I = dp_shard * cp, O = dp_outer:
+/// buffer. With B the padded group, I = dp_shard * cp (times tp of whole parameters), O = dp_outer:
 ///   model_weight     B/I under optim_grads_params, else B
 ///   main_weight      B/I from optim on (B/(I O) under HFSDP), else B; none where the main dtype is
 ///                    the compute dtype, and none for frozen groups

@@ -50,6 +50,27 @@ Result<void> upload_held(Backend& backend, const HeldElements& held, const Inter
                                        static_cast<std::size_t>((end - begin) * size)));
 }
 
+/// Moves elements from the order in which they are saved to that in which the rank holds them, and
+/// uploads those that it holds.
+Result<void> upload_moved(Backend& backend, const HeldElements& held, const ElementOrder& saved,
+                          const ElementOrder& own, const Interval& elements,
+                          std::span<const std::byte> bytes) {
+  const std::int64_t size = size_of(held.dtype);
+  Result<void> outcome;
+  saved.in_parameter(elements, [&](std::int64_t begin, std::int64_t place, std::int64_t count) {
+    own.from_parameter({.begin = place, .end = place + count},
+                       [&](std::int64_t from, std::int64_t to, std::int64_t several) {
+                         if (!outcome) return;
+                         const std::int64_t at = begin - elements.begin + from - place;
+                         outcome =
+                             upload_held(backend, held, {.begin = to, .end = to + several},
+                                         bytes.subspan(static_cast<std::size_t>(at * size),
+                                                       static_cast<std::size_t>(several * size)));
+                       });
+  });
+  return outcome;
+}
+
 }  // namespace
 
 std::vector<ExpectedState> expected_state(const Program& program) {
@@ -177,17 +198,44 @@ Result<void> SavedState::visit(const std::string& parameter, std::string_view ki
   return {};
 }
 
+/// The saving run's ranks of tp may have been others than this one's: then all elements of the
+/// parameter are read, and each rank takes its own.
+Result<void> SavedState::visit_held(const RestingRank& rank, const ParameterPlaces& places,
+                                    std::string_view kind, const Interval& wanted,
+                                    const UploadElements& upload) const {
+  const PlanConfig& config = rank.program.config;
+  const PlacedParameter& parameter = *places.parameter;
+  const ElementOrder saved(parameter, config.model, manifest_.run.config.mesh.size(Axis::tp));
+  const ElementOrder own(parameter, config.model, config.mesh.size(Axis::tp));
+  if (saved == own)
+    return visit(parameter.name, kind, wanted,
+                 [&](const Interval& elements, std::span<const std::byte> bytes) {
+                   return upload(
+                       [&](const HeldElements& held, std::span<const std::byte> of) {
+                         return upload_held(rank.backend, held, elements, of);
+                       },
+                       bytes);
+                 });
+  if (wanted.empty()) return {};
+  return visit(parameter.name, kind, {.begin = 0, .end = parameter.elements()},
+               [&](const Interval& elements, std::span<const std::byte> bytes) {
+                 return upload(
+                     [&](const HeldElements& held, std::span<const std::byte> of) {
+                       return upload_moved(rank.backend, held, saved, own, elements, of);
+                     },
+                     bytes);
+               });
+}
+
 Result<void> SavedState::fill_weights(const RestingRank& rank,
                                       const ParameterPlaces& places) const {
   const DType saved = places.own.dtype;
-  return visit(places.parameter->name, kSavedWeight, places.weight.elements,
-               [&](const Interval& elements, std::span<const std::byte> bytes) -> Result<void> {
-                 MFSDP_TRY(upload_held(rank.backend, places.own, elements, bytes));
-                 if (places.weight.dtype == saved)
-                   return upload_held(rank.backend, places.weight, elements, bytes);
-                 return upload_held(rank.backend, places.weight, elements,
-                                    converted(bytes, saved, places.weight.dtype));
-               });
+  return visit_held(rank, places, kSavedWeight, places.weight.elements,
+                    [&](const UploadTo& to, std::span<const std::byte> bytes) -> Result<void> {
+                      MFSDP_TRY(to(places.own, bytes));
+                      if (places.weight.dtype == saved) return to(places.weight, bytes);
+                      return to(places.weight, converted(bytes, saved, places.weight.dtype));
+                    });
 }
 
 Result<void> SavedState::fill(const RestingRank& rank) const {
@@ -197,10 +245,9 @@ Result<void> SavedState::fill(const RestingRank& rank) const {
     const std::vector<KeptState> kept = rank.program.config.kept_states(*places.group->optimizer);
     for (std::size_t i = 0; i < places.states.size(); ++i) {
       const HeldElements& held = places.states[i];
-      const auto filled = visit(places.parameter->name, kept[i].saved, held.elements,
-                                [&](const Interval& elements, std::span<const std::byte> bytes) {
-                                  return upload_held(rank.backend, held, elements, bytes);
-                                });
+      const auto filled = visit_held(
+          rank, places, kept[i].saved, held.elements,
+          [&](const UploadTo& to, std::span<const std::byte> bytes) { return to(held, bytes); });
       MFSDP_TRY(filled);
     }
   }

@@ -75,6 +75,15 @@ class SavedState final : public StateSource {
   [[nodiscard]] Result<void> fill_weights(const RestingRank& rank,
                                           const ParameterPlaces& places) const;
   [[nodiscard]] Result<void> check_parts(const ExpectedState& expected) const;
+  /// Uploads saved bytes to what a rank holds of them.
+  using UploadTo =
+      std::function<Result<void>(const HeldElements& held, std::span<const std::byte> bytes)>;
+  using UploadElements =
+      std::function<Result<void>(const UploadTo& to, std::span<const std::byte> bytes)>;
+  /// Calls upload(to, bytes) with the saved bytes of all elements in `wanted`, maybe among others.
+  [[nodiscard]] Result<void> visit_held(const RestingRank& rank, const ParameterPlaces& places,
+                                        std::string_view kind, const Interval& wanted,
+                                        const UploadElements& upload) const;
 
   Manifest manifest_;
   std::filesystem::path folder_;

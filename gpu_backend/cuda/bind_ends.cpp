@@ -116,6 +116,11 @@ Result<Launch> bind_kind(const KernelBinding<K::norm_finish>& to) {
 }
 
 template <>
+Result<Launch> bind_kind(const KernelBinding<K::softmax_parts>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return softmax_parts(k, stream); });
+}
+
+template <>
 Result<Launch> bind_kind(const KernelBinding<K::cross_entropy>& to) {
   return to.bind([&](auto k) -> Result<Launch> {
     k.ignored = to.binder.settings().ignore_index;

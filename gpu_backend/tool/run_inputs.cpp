@@ -238,6 +238,9 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
   if (inputs.logits) {
     if (program.config.mesh.size(Axis::cp) > 1)
       return fail("--logits", "expected no --cp: the first rank has only its part of a sequence");
+    if (program.config.mesh.size(Axis::tp) > 1)
+      return fail("--logits",
+                  "expected no --tp: the first rank has only its part of the vocabulary");
     if (const auto kept = find_eval_logits(program); !kept)
       return fail("--logits", kept.error().message());
   }

@@ -108,10 +108,25 @@ struct ReadPiece {
   std::vector<std::byte> updated = {};
 };
 
+/// In the order in which the rank holds them.
+Result<void> read_values_of(const WeightSource& weights, const ParameterPlaces& places,
+                            const Interval& piece, std::span<double> values) {
+  if (places.order == nullptr) return weights.read(*places.parameter, piece.begin, values);
+  Result<void> outcome;
+  places.order->in_parameter(
+      piece, [&](std::int64_t begin, std::int64_t place, std::int64_t count) {
+        if (!outcome) return;
+        outcome = weights.read(*places.parameter, place,
+                               values.subspan(static_cast<std::size_t>(begin - piece.begin),
+                                              static_cast<std::size_t>(count)));
+      });
+  return outcome;
+}
+
 Result<ReadPiece> read_piece(const WeightSource& weights, const ParameterPlaces& places,
                              const Interval& piece) {
   std::vector<double> values(static_cast<std::size_t>(piece.size()));
-  MFSDP_TRY(weights.read(*places.parameter, piece.begin, values));
+  MFSDP_TRY(read_values_of(weights, places, piece, values));
   ReadPiece read{.weight = rounded(values, places.weight.dtype),
                  .own = {.begin = std::max(piece.begin, places.own.elements.begin),
                          .end = std::min(piece.end, places.own.elements.end)}};

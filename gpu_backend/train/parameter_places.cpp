@@ -114,15 +114,21 @@ std::shared_ptr<const PlacedParameter> whole_of(const PlacedParameter& parameter
   return std::make_shared<const PlacedParameter>(whole_parameter(parameter, group, mesh));
 }
 
+/// Null where the elements are counted as they lie in the parameter.
+std::shared_ptr<const ElementOrder> order_of(const PlacedParameter& whole, const Group& group,
+                                             const PlanConfig& config) {
+  const bool is_cut =
+      std::ranges::find(group.shard, Axis::tp, &AxisPlacement::axis) != group.shard.end();
+  if (!is_cut) return nullptr;
+  return std::make_shared<const ElementOrder>(whole, config.model, config.mesh.size(Axis::tp));
+}
+
 }  // namespace
 
 Result<GroupBuffers> find_group_buffers(const Program& program, const Group& group) {
   const auto find = [&](ContentKind kind, std::string_view state = {}) {
     return find_buffer(program, group, kind, state);
   };
-  if (std::ranges::find(group.shard, Axis::tp, &AxisPlacement::axis) != group.shard.end())
-    return fail(fmt::format("plan, group {}, shard", group.id.value),
-                "parameters that are cut along tp cannot be filled or saved yet");
   GroupBuffers buffers{.weight = find(ContentKind::parameter),
                        .main_weight = find(ContentKind::main_parameter),
                        .gradient = find(ContentKind::gradient)};
@@ -180,6 +186,7 @@ Result<std::vector<ParameterPlaces>> find_parameters(std::span<const Program> pr
                      .own = held(has_main ? buffers.main_weight : buffers.weight, own),
                      .gradient = held(buffers.gradient, own)});
       for (const GroupBuffer& state : buffers.states) all.back().states.push_back(held(state, own));
+      all.back().order = order_of(*all.back().parameter, group, program.config);
     }
   }
   return all;

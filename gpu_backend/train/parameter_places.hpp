@@ -11,14 +11,15 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
+#include "core/shard/element_order.hpp"
 #include "core/shard/flat_layout.hpp"
 
 namespace mfsdp {
 
 /// Consecutive elements of a parameter in one of the rank's buffers.
 struct HeldElements {
-  /// Counted from the parameter's first element; empty if the rank holds none. For scales: the
-  /// values, one for each block of elements.
+  /// Counted in the parameter's order of elements, by ranks of tp (ParameterPlaces::order); empty if
+  /// the rank holds none. For scales: the values, one for each block of elements.
   Interval elements;
   DType dtype = DType::fp32;
   std::byte* data = nullptr;  ///< address of elements.begin; null if there are none
@@ -37,6 +38,13 @@ struct ParameterPlaces {
   HeldElements own;
   HeldElements gradient;                  ///< own elements; after a step, the sum over all ranks
   std::vector<HeldElements> states = {};  ///< own elements, as PlanConfig::kept_states lists them
+  /// Of all intervals above; null: as the elements lie in the parameter.
+  std::shared_ptr<const ElementOrder> order = {};
+
+  /// The place in the parameter of an element of those intervals.
+  [[nodiscard]] std::int64_t place_of(std::int64_t element) const {
+    return order == nullptr ? element : order->place_of(element);
+  }
 };
 
 /// A persistent buffer that holds elements of a group.

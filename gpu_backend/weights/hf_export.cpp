@@ -284,11 +284,9 @@ Result<void> HfExport::write_own(const Content& content, const fs::path& into, B
     }
     return rounded(values, content.dtype);
   };
-  const auto write_piece = [&](const ParameterPlaces& places,
-                               const Interval& piece) -> Result<void> {
-    MFSDP_LET(held, read(content.updated ? places.own : places.weight, *places.parameter, piece));
-    std::span<const std::byte> rest = held;
-    for (const HfPart& part : content.tensors.parts(*places.parameter, piece)) {
+  const auto write_part = [&](const ParameterPlaces& places, const Interval& elements,
+                              std::span<const std::byte> rest) -> Result<void> {
+    for (const HfPart& part : content.tensors.parts(*places.parameter, elements)) {
       const auto bytes = static_cast<std::size_t>(part.elements.size() * size);
       const ExportPlace& place = content.layout.places[part.tensor];
       const auto put = [&](std::int64_t offset, std::span<const std::byte> of) {
@@ -302,6 +300,21 @@ Result<void> HfExport::write_own(const Content& content, const fs::path& into, B
       rest = rest.subspan(bytes);
     }
     return {};
+  };
+  const auto write_piece = [&](const ParameterPlaces& places,
+                               const Interval& piece) -> Result<void> {
+    MFSDP_LET(held, read(content.updated ? places.own : places.weight, *places.parameter, piece));
+    if (places.order == nullptr) return write_part(places, piece, held);
+    Result<void> outcome;
+    places.order->in_parameter(
+        piece, [&](std::int64_t begin, std::int64_t place, std::int64_t count) {
+          if (!outcome) return;
+          outcome = write_part(
+              places, {.begin = place, .end = place + count},
+              std::span(held).subspan(static_cast<std::size_t>((begin - piece.begin) * size),
+                                      static_cast<std::size_t>(count * size)));
+        });
+    return outcome;
   };
   for (const ParameterPlaces& places : parameters) {
     if (!places.first_replica || places.own.elements.empty()) continue;

@@ -172,11 +172,11 @@ struct MemoryPoint {
 };
 
 /// The data of the collective for which compute waited.
-enum class Awaited { weights, gradients, gradient_norm, expert_rows, heads, sends, others };
+enum class Awaited { weights, gradients, gradient_norm, expert_rows, heads, rows, sends, others };
 
 constexpr auto value_names(Awaited) {
-  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "heads", "sends",
-                    "others");
+  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "heads", "rows",
+                    "sends", "others");
 }
 
 /// Communication that compute waited for, by unit.

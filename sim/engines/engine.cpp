@@ -321,7 +321,10 @@ void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& r
 void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
-    reasons.add(cannot_predict(engine, config.mesh.size(Axis::cp) > 1 ? "--cp" : "--gpus",
+    reasons.add(cannot_predict(engine,
+                               config.mesh.size(Axis::cp) > 1   ? "--cp"
+                               : config.mesh.size(Axis::tp) > 1 ? "--tp"
+                                                                : "--gpus",
                                "parallelism other than data parallelism"));
   if (outer > 1 && !traits_of(engine).has_replicas)
     reasons.add(cannot_predict(engine, "--outer-dp", "replicas"));

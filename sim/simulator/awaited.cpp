@@ -29,12 +29,13 @@ bool AwaitedKinds::crosses(const Collective& collective, Axis axis) const {
 
 Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
   if (is_point_to_point(collective.kind)) return Awaited::sends;
+  const bool passes =
+      op.phase == Phase::forward || op.phase == Phase::recompute || op.phase == Phase::backward;
+  if (passes && !op.group && crosses(collective, Axis::tp)) return Awaited::rows;
   if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
     return Awaited::gradients;
   if (collective.input.stated() && norm_parts_.contains(collective.input.buffer))
     return Awaited::gradient_norm;
-  const bool passes =
-      op.phase == Phase::forward || op.phase == Phase::recompute || op.phase == Phase::backward;
   const auto stream = std::ranges::find(program_.streams, op.stream, &Stream::id);
   const bool beside_none = stream != program_.streams.end() && stream->role == StreamRole::compute;
   if (passes && (beside_none || collective.kind == CollectiveKind::all_to_all))

@@ -21,6 +21,7 @@ class AwaitedKinds {
   ///   expert_rows    token exchange of forward and backward: all_to_all, and collectives on the
   ///                  compute stream itself
   ///   heads          the same over cp, of ranks that share sequences
+  ///   rows           gathers and sums over tp, of ranks that share blocks
   ///   weights        all other gathers but the optimizer's
   ///   others         directions of matrices, the loss
   [[nodiscard]] Awaited of(const Op& op, const Collective& collective) const;

@@ -313,4 +313,45 @@ inline rc::Gen<PlanConfig> any_config(Models models = Models::all) {
   });
 }
 
+/// any_config() with two or three ranks on tp, as far as these can be combined with what it draws.
+inline PlanConfig over_tensor_ranks(PlanConfig config) {
+  const std::int64_t ranks = *rc::gen::element<std::int64_t>(2, 2, 3);
+  const ModelShape drawn = config.model;
+  config.model = small_shape(drawn.layers);
+  ModelShape& model = config.model;
+  model.kv_heads = ranks * *rc::gen::inRange<std::int64_t>(1, 3);
+  model.heads = model.kv_heads * *rc::gen::inRange<std::int64_t>(1, 3);
+  model.head_dim = 2 * *rc::gen::inRange<std::int64_t>(1, 5);
+  model.hidden = *rc::gen::inRange<std::int64_t>(1, 13);
+  model.intermediate = ranks * *rc::gen::inRange<std::int64_t>(1, 13);
+  model.vocab = ranks * *rc::gen::inRange<std::int64_t>(1, 20);
+  model.tied_embeddings = *rc::gen::arbitrary<bool>();
+  config.seq_len = ranks * *rc::gen::inRange<std::int64_t>(1, 8);
+  config.mesh = data_parallel_mesh(config.mesh.size(Axis::dp_outer),
+                                   std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 8));
+  config.mesh.resize(Axis::tp, ranks);
+  config.strategy = std::max(config.strategy, Strategy::optim);
+  config.outer_strategy = Strategy::no_shard;
+  config.expert_strategy.reset();
+  config.expert_parallel = 0;
+  config.capacity_factor = {};
+  config.layout = LayoutRule::packed;
+  config.gather = config.reduce = Transport::nccl;
+  config.grad_slots = std::max<std::int64_t>(config.grad_slots, model.tied_embeddings ? 2 : 1);
+  if (orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
+  if (config.state_dtype == StateDtype::blockwise8) config.state_dtype = StateDtype::full;
+  config.lora_rank = 0;
+  config.lora_alpha = {0, 1};
+  config.lora_targets.clear();
+  config.fp8 = Fp8Recipe::off;
+  config.fp8_keep_bf16 = 0;
+  config.fp8_accumulate = PlanConfig().fp8_accumulate;
+  config.base_dtype = BaseDType::compute;
+  config.recompute.full_blocks = std::min(config.recompute.full_blocks, model.layers);
+  for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
+    names->clear();
+  if (*rc::gen::arbitrary<bool>()) config.frozen = {"layernorm", "mlp"};
+  return config;
+}
+
 }  // namespace mfsdp::test

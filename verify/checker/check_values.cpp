@@ -311,9 +311,12 @@ class Steps {
     } else if (state_.is_direction(from) || state_.is_direction(to)) {
       if (op.does != "all_gather") refuse("{}: sums directions", op.place());
       state_.directions.gather(op);
-    } else if (op.does == "all_reduce" && state_.view.homes[from.buffer].kind.empty() &&
-               home.kind.empty() && has_terms(from)) {
+    } else if ((op.does == "all_reduce" || op.does == "reduce_scatter") && is_of_model(from, to) &&
+               starts_with_value(from, &Steps::is_term)) {
       sum_terms(op, from, to);
+    } else if (op.does == "all_gather" && is_of_model(from, to) &&
+               starts_with_value(from, &Steps::is_moved)) {
+      gather_rows(op, from, to);
     } else if (op.does != "all_gather") {
       if (!state_.is_gradient(to)) return spoil(op, from, to);
       if (op.body->at("dtype") != reduced_dtype(op))
@@ -325,16 +328,44 @@ class Steps {
       statistics_.gather(op, from, to);
     }
   }
-  [[nodiscard]] bool has_terms(const Operand& from) {
+  /// Neither has a home of parameters, gradients or states.
+  [[nodiscard]] bool is_of_model(const Operand& from, const Operand& to) const {
+    return state_.view.homes[from.buffer].kind.empty() && state_.view.homes[to.buffer].kind.empty();
+  }
+  [[nodiscard]] bool starts_with_value(const Operand& from,
+                                       bool (Steps::*is_one)(const std::string&) const) {
     const auto cells = state_.values.look(from);
-    return !cells.empty() && !Model::summed(cells[0].second.value.name).empty();
+    return !cells.empty() && (this->*is_one)(cells[0].second.value.name);
+  }
+  [[nodiscard]] bool is_term(const std::string& value) const {
+    return !state_.model.summed(value, true).empty() || !state_.model.summed(value, false).empty();
+  }
+  [[nodiscard]] bool is_moved(const std::string& value) const {
+    return Model::is_part(value) || !state_.model.gathered_rows(value).empty();
   }
   /// Terms of a value on ranks of tp.
   void sum_terms(const Op& op, const Operand& from, const Operand& to) {
     const Value term = state_.values.whole(op, from);
-    if (axes_of(op) != Axes{"tp"})
-      refuse("{}: sums {} over other ranks than those of tp", op.place(), term.name);
-    state_.values.make(op, to, {Model::summed(term.name), term.owner, term.pass});
+    const std::string sum = state_.model.summed(term.name, op.does == "reduce_scatter");
+    if (axes_of(op) != Axes{"tp"} || sum.empty())
+      refuse("{}: sums {} over other ranks than those of tp, or for others", op.place(), term.name);
+    state_.values.make(op, to, {sum, term.owner, term.pass});
+  }
+  /// Rows of ranks of tp in the order of ranks, or what each knows of the softmax of some rows: then
+  /// those follow the parts of the rows before.
+  void gather_rows(const Op& op, const Operand& from, const Operand& to) {
+    const auto cells = state_.values.look(from);
+    const Cell& part = cells.front().second;
+    const Value& value = part.value;
+    const bool is_part = Model::is_part(value.name);
+    if (axes_of(op) != Axes{"tp"} || cells.size() != 1 || (!is_part && part.base != 0) || !to.dense)
+      refuse("{}: does not gather {} from all ranks of tp", op.place(), value.name);
+    if (!is_part)
+      return state_.values.make(op, to,
+                                {state_.model.gathered_rows(value.name), value.owner, value.pass});
+    state_.values.write(op, to, to.offset, times(to.elements, size_of(to.dtype)),
+                        {"parts of a softmax", value.owner, value.pass},
+                        times(-part.base, state_.view.ranks_on("tp")));
   }
   /// Those of the op's communicator on which there are several ranks.
   [[nodiscard]] Axes axes_of(const Op& op) const {

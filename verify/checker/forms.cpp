@@ -11,7 +11,7 @@ void check_form(const Op& op, const Flow& flow, const Operand& operand, Int rows
   if (!flow.dtype.empty() && operand.dtype != flow.dtype)
     differ("'{}' is {}, not {}", flow.role, operand.dtype, flow.dtype);
   std::vector<Int> shape = flow.shape;
-  for (Int& dim : shape) dim = dim == kRows ? rows : dim;
+  for (Int& dim : shape) dim = dim < 0 ? times(dim / kRows, rows) : dim;
   if (operand.shape != shape) differ("'{}' is of another shape", flow.role);
   if (flow.row == 0) {
     if (!operand.dense) differ("'{}' has strides", flow.role);
@@ -40,7 +40,7 @@ Extent extent_of(const Flow& flow, const Operand& operand, Int row) {
     return {operand.offset - flow.column * size, times(times(rows, flow.row), size),
             times(times(row, flow.row), size)};
   }
-  Int width = 1;
+  Int width = flow.shape.empty() || flow.shape[0] >= 0 ? 1 : flow.shape[0] / kRows;
   for (std::size_t d = 1; d < flow.shape.size(); ++d) width = times(width, flow.shape[d]);
   return {operand.offset, times(operand.elements, size),
           times(flow.column + times(row, width), size)};

@@ -169,15 +169,18 @@ bool Model::owns(Int owner, const std::string& role, Int unit) const {
 /// Rows of the head's results, logits, begin on multiples of 16 bytes if all chunks are as long.
 Flow Model::in_rows_of(Place place, Flow flow) const {
   const Int in_16_bytes = 16 / size_of(compute_);
-  const Int row = (vocab_ + in_16_bytes - 1) / in_16_bytes * in_16_bytes;
+  const Int row = (vocab_here_ + in_16_bytes - 1) / in_16_bytes * in_16_bytes;
   const Int chunk = std::min(tokens, config_.at("logits_chunk").get<Int>());
-  const bool stays = place != Place::head || row == vocab_ || tokens % chunk != 0;
+  const bool stays = place != Place::head || row == vocab_here_ || tokens % chunk != 0;
   return stays ? flow : in_rows(std::move(flow), row);
 }
 
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                         const std::array<const char*, 4>& values) {
-  const auto& [in, out, d_out, d_in] = values;
+  const std::string in = of_all_rows(parameter, 0, values[0]);
+  const std::string out = values[1];
+  const std::string d_out = of_all_rows(parameter, 1, values[2]);
+  const std::string d_in = values[3];
   const bool chunk = place == Place::head;
   const bool to_residual = parameter == "attention_out" || parameter == "down";
   const char* const multiplier = chunk ? "logit_multiplier" : "residual_multiplier";
@@ -248,9 +251,7 @@ void Model::add_ends() {
   if (config_.at("model").value("scaled_embedding", false)) lookup["scale"] = root_of_hidden();
   if (config_.at("model").contains("embedding_multiplier"))
     lookup["scale"] = config_.at("model").at("embedding_multiplier");
-  if (cut_.contains("embedding"))
-    lookup["vocab_begin"] = {
-        {"name", "vocab_begin"}, {"per", {{{"axis", "tp"}, {"step", lookup_rows_}}}}, {"value", 0}};
+  if (cut_.contains("embedding")) lookup["vocab_begin"] = vocabulary_begin(lookup_rows_);
   if (!rotates_)
     add_positions(lookup);
   else
@@ -263,11 +264,13 @@ void Model::add_ends() {
        .place = Place::embedding,
        .attributes = lookup,
        .flows = {reads("tokens", "int32", {tokens}, "tokens"),
-                 reads("d_output", compute_, rows, "d_output"),
+                 reads("d_output", compute_, rows, of_all_rows("embedding", 0, "d_output")),
                  scratch("token_order", "uint8", {24 * tokens}), gradient("embedding", table)}});
-  add_product("head", Place::head, vocab_, hidden_, {"normed", "logits", "d_logits", "d_normed"});
-  const Shape logits{kRows, vocab_};
-  std::map<std::string, Json> losses{{"cols", vocab_}, {"rows", kRows}};
+  add_product("head", Place::head, vocab_here_, hidden_,
+              {"normed", "logits", "d_logits", "d_normed"});
+  const Shape logits{kRows, vocab_here_};
+  std::map<std::string, Json> losses{{"cols", vocab_here_}, {"rows", kRows}};
+  if (cut_.contains("head")) losses["vocab_begin"] = vocabulary_begin(vocab_here_);
   if (const Json& model = config_.at("model"); model.contains("logit_cap"))
     losses["logit_cap"] = model.at("logit_cap");
   for (const bool trains : {true, false}) {
@@ -282,6 +285,10 @@ void Model::add_ends() {
               .chunk = true,
               .least_scratch = kSumScratch};
     if (trains && scales_loss) step.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
+    if (cut_.contains("head")) {
+      add_parts(std::move(step));
+      continue;
+    }
     if (!trains) {
       Step gives = step;
       gives.flows.push_back(makes("log_probs", statistic, {kRows}, "log_probs"));
@@ -317,7 +324,7 @@ std::map<std::string, Json> Model::norm_sizes(std::map<std::string, Json> sizes)
 
 void Model::add_weight_gradient(const std::string& parameter, Place place, const char* partials,
                                 Int cols, Int column) {
-  const Int partial_rows = std::min(tokens, kPartialRows);
+  const Int partial_rows = std::min(rows_, kPartialRows);
   add({.kernel = "norm_weight_grad",
        .place = place,
        .attributes = {{"cols", cols}, {"rows", partial_rows}},
@@ -329,23 +336,23 @@ void Model::add_weight_gradient(const std::string& parameter, Place place, const
 void Model::add_norm_backward(const std::string& parameter, Place place, const char* d_normed,
                               const char* normed, const char* input, const char* rstd,
                               const char* d_after, const char* d_before, const char* partials) {
-  const Shape rows{tokens, hidden_};
-  const Int partial_rows = std::min(tokens, kPartialRows);
+  const Shape rows{rows_, hidden_};
+  const Int partial_rows = std::min(rows_, kPartialRows);
   const bool adds = *d_after != 0;
   Step step{
       .kernel = layer_norms_ ? "layer_norm_backward" : "rms_norm_backward",
       .place = place,
-      .attributes = norm_sizes({{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", tokens}}),
+      .attributes = norm_sizes({{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", rows_}}),
       .flows = {
           *normed == 0 ? reads("d_normed", compute_, rows, d_normed)
                        : turns("d_normed", compute_, rows, d_normed, normed, "may"),
-          reads("input", compute_, rows, input), reads("rstd", statistic, {tokens}, rstd),
+          reads("input", compute_, rows, input), reads("rstd", statistic, {rows_}, rstd),
           turns("d_residual", compute_, rows, d_after, d_before, "adds"),
           makes("partials", statistic, {(layer_norms_ ? 2 : 1) * partial_rows, hidden_}, partials),
           weight(parameter, {hidden_})}};
   if (layer_norms_) {
     step.flows.push_back(weight(parameter + "_bias", {hidden_}));
-    step.flows.push_back(reads("mean", statistic, {tokens}, "mean of " + std::string(rstd)));
+    step.flows.push_back(reads("mean", statistic, {rows_}, "mean of " + std::string(rstd)));
   }
   add(std::move(step));
   add_weight_gradient(parameter, place, partials, hidden_, 0);
@@ -354,19 +361,19 @@ void Model::add_norm_backward(const std::string& parameter, Place place, const c
 }
 
 void Model::add_norms() {
-  const Shape rows{tokens, hidden_};
+  const Shape rows{rows_, hidden_};
   const Json epsilon = config_.at("model").at("rms_norm_eps");
   const auto forward = [&](const std::string& parameter, Place place, const char* residual,
                            const char* delta, const char* sum, const std::string& rstd) {
     Step step{.kernel = layer_norms_ ? "layer_norm_forward" : "rms_norm_forward",
               .place = place,
-              .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
+              .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", rows_}}),
               .flows = {reads("residual", compute_, rows, residual),
                         makes("normed", compute_, rows, "normed" + rstd.substr(4)),
-                        makes("rstd", statistic, {tokens}, rstd), weight(parameter, {hidden_})}};
+                        makes("rstd", statistic, {rows_}, rstd), weight(parameter, {hidden_})}};
     if (layer_norms_) {
       step.flows.push_back(weight(parameter + "_bias", {hidden_}));
-      step.flows.push_back(makes("mean", statistic, {tokens}, "mean of " + rstd));
+      step.flows.push_back(makes("mean", statistic, {rows_}, "mean of " + rstd));
     }
     if (*delta != 0) step.flows.push_back(reads("delta", compute_, rows, delta));
     if (*sum != 0) step.flows.push_back(makes("residual_out", compute_, rows, sum));
@@ -388,7 +395,7 @@ void Model::add_norms() {
   add_norm_backward("final_norm", Place::head, "d_normed", "normed", "input", "rstd", "",
                     "-d_output", "partials");
   if (!qk_norm_) return;
-  const Int partial_rows = std::min(tokens, kPartialRows);
+  const Int partial_rows = std::min(rows_, kPartialRows);
   const Int of_query = whole_norms_ ? heads_ * head_dim_ : head_dim_;
   const Int of_key = whole_norms_ ? kv_heads_ * head_dim_ : head_dim_;
   add_weight_gradient("q_norm", Place::block, "qk_partials", of_query, 0);
@@ -398,16 +405,16 @@ void Model::add_norms() {
 /// Adds norms of the outputs of attention and MLP. The gradient of the residual stays: it is used
 /// again after the norm. In OLMo 2 the norm also adds its output to the residual.
 void Model::add_output_norms() {
-  const Shape rows{tokens, hidden_};
+  const Shape rows{rows_, hidden_};
   const Json epsilon = config_.at("model").at("rms_norm_eps");
   const auto forward = [&](const char* parameter, const std::string& name, const char* skip,
                            const char* sum) {
-    Step step{.kernel = "rms_norm_forward",
-              .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
-              .flows = {reads("residual", compute_, rows, "raw_" + name),
-                        makes("normed", compute_, rows, input_norms_ ? name : sum),
-                        makes("rstd", statistic, {tokens}, name + "_rstd"),
-                        weight(parameter, {hidden_})}};
+    Step step{
+        .kernel = "rms_norm_forward",
+        .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", rows_}}),
+        .flows = {reads("residual", compute_, rows, "raw_" + name),
+                  makes("normed", compute_, rows, input_norms_ ? name : sum),
+                  makes("rstd", statistic, {rows_}, name + "_rstd"), weight(parameter, {hidden_})}};
     if (!input_norms_) step.flows.push_back(reads("skip", compute_, rows, skip));
     add(std::move(step));
   };

@@ -32,7 +32,7 @@ struct Named {
 struct Flow {
   std::string role, access;  ///< "adds": write, or read_write where beta is 1; "may": either
   std::string dtype;         ///< empty: that of a gradient
-  Shape shape;               ///< kRows: the rows that this op works on
+  Shape shape;               ///< kRows: the rows that this op works on; n kRows: n times as many
   Named reads{}, makes{};
   std::string parameter{};  ///< whose weights it reads or whose gradient it makes
   Int row = 0;              ///< of heads laid out in rows: elements of a row; else 0
@@ -81,8 +81,12 @@ class Model {
   [[nodiscard]] static std::string received(const std::string& sent);
   /// The name on receiving ranks of cp of such values of all of them; empty where none is sent.
   [[nodiscard]] static std::string regrouped(const std::string& sent);
-  /// The sum over ranks of tp of values that are terms of it; empty where a value is none.
-  [[nodiscard]] static std::string summed(const std::string& terms);
+  /// An all-reduce or a reduce-scatter over tp makes this of terms of a value; empty: nothing.
+  [[nodiscard]] std::string summed(const std::string& terms, bool scatters) const;
+  /// An all-gather over tp makes this of a rank's rows of a value; empty: nothing.
+  [[nodiscard]] std::string gathered_rows(const std::string& rows) const;
+  /// Whether it is a rank's part of the softmax of rows, which an all-gather makes into all parts.
+  [[nodiscard]] static bool is_part(const std::string& value);
   std::string statistic;      ///< dtype of statistics
   Json clip;                  ///< limit of the norm
   bool main_weights = false;  ///< beside those that kernels read
@@ -148,6 +152,10 @@ class Model {
   void take_part_of_rank();
   [[nodiscard]] std::string in_terms(const std::string& parameter, Int dim,
                                      const std::string& value) const;
+  [[nodiscard]] std::string of_all_rows(const std::string& parameter, Int dim,
+                                        const std::string& value) const;
+  [[nodiscard]] static Json vocabulary_begin(Int ids);
+  void add_parts(Step loss);
   // Context parallelism (context_parallel.cpp).
   void read_context_ranks(const PlanView& view);
   [[nodiscard]] std::string as_attended(const std::string& value) const;
@@ -238,6 +246,9 @@ class Model {
   Int tensor_ranks_ = 1;              ///< of tp
   std::map<std::string, Int> cut_{};  ///< dim along which they divide parameters of that role
   Int lookup_rows_ = 0;               ///< of the embedding, on a rank
+  Int vocab_here_ = 0;                ///< columns of the logits, on a rank
+  Int rows_ = 0;                      ///< of a rank between blocks
+  bool splits_rows_ = false;          ///< ranks of tp have those of other tokens
   Int rank_ = 0;                      ///< of adapters; 0: there are none
   Json scale_{};                      ///< by which their GEMMs are multiplied
   std::vector<Adapter> adapters_{};

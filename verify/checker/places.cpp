@@ -110,6 +110,9 @@ void read_group(PlanView& view, const Json& json) {
   for (const auto& [axis, ranks] : group.of_experts ? view.expert_grid : view.dense)
     if (axis != "ep" && axis != "tp") group.reduce[axis] = 1;
   const Axes reduce = several(view, json.value("reduce", Axes{}));
+  // Ranks of tp may have the rows of other tokens where a parameter is whole.
+  if (!group.tp_dim && !group.of_experts && std::ranges::find(reduce, "tp") != reduce.end())
+    group.reduce["tp"] = 1;
   const Names cuts(group.cut.begin(), group.cut.end());
   const Names sums(reduce.begin(), reduce.end());
   if (cuts.size() != group.cut.size() || sums.size() != reduce.size() ||

@@ -6,7 +6,7 @@ namespace {
 /// Whether an op touches only some rows of an operand.
 bool tells_bytes(const Op& op) {
   return op.does.starts_with("embedding_") || op.does.starts_with("cross_entropy") ||
-         op.does == "newton_schulz";
+         op.does == "softmax_parts" || op.does == "newton_schulz";
 }
 
 void check_scalar(const Op& op, const Operand& operand) {

@@ -1,23 +1,33 @@
 // Ranks of tp divide the weights of each block: of qkv and gate_up each has other outputs, so other
 // heads and features, of attention_out and down the inputs that these are. They may divide the rows
-// of the embedding. Norms and head are whole.
+// of the embedding and of the head. Norms are whole.
 //
 //   a GEMM of other inputs on each rank makes a term of its output      attention_out, mlp_out
-//   one of other outputs makes a term of its input's gradient           d_normed1, d_normed2
+//   one of other outputs makes a term of its input's gradient           d_normed1, d_normed2, d_normed
 //   a lookup finds the rows of some ids, and 0 for others               input of the first block
 //
-// A term has a name of its own, which no kernel reads: an all-reduce over tp turns it into the sum.
+// A term has a name of its own, which no kernel reads. In some plans an all-reduce over tp turns it
+// into the sum. In all others ranks have the rows of other tokens between blocks, which shows in the
+// sums of norms' gradients: a reduce-scatter leaves each rank its rows of the sum, an all-gather
+// makes of them the rows of all tokens, which have a name of their own too.
+//
+// Where ranks have other columns of the logits, each knows for every row the largest logit, the sum
+// of exponentials and, if it is its own, the label's logit. An all-gather of these comes before the
+// loss, which each rank then has whole.
+#include "verify/checker/flows.hpp"
 #include "verify/checker/model.hpp"
 
 namespace mfsdp::checker {
 namespace {
 
 const std::string kTerm = "a term of ";
+const std::string kAllRows = " of all rows";
 
 }  // namespace
 
 void Model::read_tensor_ranks(const PlanView& view) {
-  lookup_rows_ = vocab_;
+  vocab_here_ = lookup_rows_ = vocab_;
+  rows_ = tokens;
   tensor_ranks_ = view.ranks_on("tp");
   if (tensor_ranks_ == 1) return;
   const Json& model = config_.at("model");
@@ -28,20 +38,30 @@ void Model::read_tensor_ranks(const PlanView& view) {
   for (const auto& [key, value] : model.items())
     if (!plain.contains(key)) refuse("config: this checker does not know {} with ranks on tp", key);
   if (model.at("family") != "llama" || exact_ || config_.contains("lora_rank") ||
-      !view.expert_grid.empty() || view.classes > 1 || config_.at("optimizer") == "muon" ||
-      heads_ % tensor_ranks_ != 0 || kv_heads_ % tensor_ranks_ != 0 || inner_ % tensor_ranks_ != 0)
+      !view.expert_grid.empty() || view.classes > 1 || config_.at("optimizer") == "muon" || fp8_ ||
+      context_ranks_ != 1 || heads_ % tensor_ranks_ != 0 || kv_heads_ % tensor_ranks_ != 0 ||
+      inner_ % tensor_ranks_ != 0 || tokens % tensor_ranks_ != 0)
     refuse("config: this checker does not know the model with {} ranks on tp", tensor_ranks_);
-  static const std::map<std::string, Int> wanted{
-      {"attention_out", 1}, {"down", 1}, {"gate_up", 0}, {"qkv", 0}};
   for (const Group& group : view.groups)
+    if (!group.tp_dim && group.reduce.contains("tp")) splits_rows_ = true;
+  std::map<std::string, Int> wanted{{"attention_out", 1}, {"down", 1}, {"gate_up", 0}, {"qkv", 0}};
+  if (splits_rows_) {
+    rows_ = tokens / tensor_ranks_;
+    wanted.insert({{"embedding", 0}, {"head", 0}});
+  }
+  for (const Group& group : view.groups) {
+    if (!group.tp_dim && group.reduce.contains("tp") != splits_rows_)
+      refuse("groups: some sum over ranks of tp, and others do not");
     for (const auto& [begin, parameter] : group.parameters) {
       const auto found = wanted.find(parameter.role);
-      const bool may = parameter.role == "embedding" && !tied_ && group.tp_dim == 0;
+      const bool may =
+          !splits_rows_ && parameter.role == "embedding" && !tied_ && group.tp_dim == 0;
       if (may) cut_["embedding"] = 0;
       if (!may &&
           group.tp_dim != (found == wanted.end() ? std::nullopt : std::optional(found->second)))
         refuse("groups: ranks of tp do not divide {} as this checker knows it", parameter.role);
     }
+  }
   cut_.insert(wanted.begin(), wanted.end());
   if (cut_.contains("embedding") && vocab_ % tensor_ranks_ != 0)
     refuse("config: {} ranks on tp do not divide the vocabulary", tensor_ranks_);
@@ -51,6 +71,7 @@ void Model::read_tensor_ranks(const PlanView& view) {
 void Model::take_part_of_rank() {
   for (Int* size : {&heads_, &kv_heads_, &inner_, &first_width_}) *size /= tensor_ranks_;
   if (cut_.contains("embedding")) lookup_rows_ /= tensor_ranks_;
+  if (cut_.contains("head")) vocab_here_ /= tensor_ranks_;
 }
 
 /// The value, or a term of it where ranks divide the parameter along that dim.
@@ -60,8 +81,48 @@ std::string Model::in_terms(const std::string& parameter, Int dim, const std::st
   return value.starts_with('+') ? "+" + kTerm + value.substr(1) : kTerm + value;
 }
 
-std::string Model::summed(const std::string& terms) {
-  return terms.starts_with(kTerm) ? terms.substr(kTerm.size()) : "";
+/// The value, or its rows of all tokens where ranks divide the parameter along that dim and each has
+/// the rows of some.
+std::string Model::of_all_rows(const std::string& parameter, Int dim,
+                               const std::string& value) const {
+  const auto found = cut_.find(parameter);
+  const bool is_cut = splits_rows_ && found != cut_.end() && found->second == dim;
+  return is_cut ? value + kAllRows : value;
 }
+
+/// The value of whose terms each rank has one; empty: that collective makes none.
+std::string Model::summed(const std::string& terms, bool scatters) const {
+  if (!terms.starts_with(kTerm) || scatters != splits_rows_) return "";
+  return terms.substr(kTerm.size());
+}
+
+/// The rows of all ranks that an all-gather makes; empty: there are no rows of it.
+std::string Model::gathered_rows(const std::string& rows) const {
+  static const Names moved{"normed", "normed1", "normed2", "d_mid", "d_output"};
+  return splits_rows_ && moved.contains(rows) ? rows + kAllRows : "";
+}
+
+Json Model::vocabulary_begin(Int ids) {
+  return {{"name", "vocab_begin"}, {"per", {{{"axis", "tp"}, {"step", ids}}}}, {"value", 0}};
+}
+
+/// The loss of rows of which a rank has some columns.
+void Model::add_parts(Step loss) {
+  const Shape part{kRows, 3};
+  const Flow logits = reads("logits", compute_, {kRows, vocab_here_}, "logits");
+  if (loss.kernel == "cross_entropy")
+    add({.kernel = "softmax_parts",
+         .place = Place::head,
+         .attributes = loss.attributes,
+         .flows = {in_rows_of(Place::head, logits),
+                   reads("labels", "int32", {kRows}, "tokens", tokens),
+                   makes("output", statistic, part, "part of a softmax")},
+         .chunk = true});
+  loss.attributes["peers"] = tensor_ranks_;
+  loss.flows.push_back(reads("parts", statistic, {tensor_ranks_ * kRows, 3}, "parts of a softmax"));
+  add(std::move(loss));
+}
+
+bool Model::is_part(const std::string& value) { return value == "part of a softmax"; }
 
 }  // namespace mfsdp::checker

@@ -104,13 +104,15 @@ class Collected final : public TrainSink {
                      const std::vector<ParameterPlaces>& parameters) {
     for (const ParameterPlaces& places : parameters) {
       const std::string& name = places.parameter->name;
-      MFSDP_TRY(add(backend, fmt::format("{}, weight on rank {}", name, rank), places.weight));
+      MFSDP_TRY(
+          add(backend, fmt::format("{}, weight on rank {}", name, rank), places, places.weight));
       if (!places.first_replica) continue;
-      MFSDP_TRY(add(backend, name + ", main weight", places.own));
+      MFSDP_TRY(add(backend, name + ", main weight", places, places.own));
       if (!places.group->optimizer) continue;
       const std::vector<KeptState> kept = config.kept_states(*places.group->optimizer);
       for (std::size_t i = 0; i < places.states.size(); ++i)
-        MFSDP_TRY(add(backend, fmt::format("{}, {}", name, kept[i].saved), places.states[i]));
+        MFSDP_TRY(
+            add(backend, fmt::format("{}, {}", name, kept[i].saved), places, places.states[i]));
     }
     return {};
   }
@@ -118,10 +120,12 @@ class Collected final : public TrainSink {
   [[nodiscard]] RunBits take() { return std::move(bits_); }
 
  private:
-  Result<void> add(Backend& backend, const std::string& name, const HeldElements& held) {
+  Result<void> add(Backend& backend, const std::string& name, const ParameterPlaces& places,
+                   const HeldElements& held) {
     std::uint64_t sum = 0;
     MFSDP_TRY(for_each_value(backend, held, [&](std::int64_t element, double value) {
-      sum += mix_bits(mix_bits(static_cast<std::uint64_t>(element)) ^ bits_of(value));
+      const auto place = static_cast<std::uint64_t>(places.place_of(element));
+      sum += mix_bits(mix_bits(place) ^ bits_of(value));
     }));
     const std::scoped_lock lock(mutex_);
     bits_[name] += sum;

@@ -155,8 +155,47 @@ struct PositionEmbeddingBackward {
   }
 };
 
+/// One rank's part of the softmax of a row whose columns ranks share.
+template <class S>
+struct SoftmaxPart {
+  S largest = 0;   ///< of this rank's logits
+  S sum = 0;       ///< of exp(logit - largest) over them
+  S of_label = 0;  ///< the label's logit, 0 if another rank has it
+};
+
+/// The softmax of each row over a rank's columns, those of the ids from `vocab_begin` on. Rows
+/// without a label have the label's logit 0.
+template <class T>
+struct SoftmaxParts {
+  std::span<const std::int32_t> labels;  ///< one a row
+  std::int64_t vocab = 0;                ///< ids of this rank
+  std::int64_t vocab_begin = 0;
+  const T* logits = nullptr;               ///< [rows, vocab]
+  std::int64_t row = 0;                    ///< elements from one row to the next
+  SoftmaxPart<Real<T>>* output = nullptr;  ///< [rows]
+
+  void state(auto& op) {
+    std::int64_t rows = 0;
+    bool is_part = false;
+    Matrix<const T> matrix;
+    Real<T>* parts = nullptr;
+    op.unread("bytes");
+    op.attribute("cols", vocab);
+    op.attribute("rows", rows);
+    op.rank_attribute_if_any("vocab_begin", vocab_begin, is_part);
+    op.reads("logits", matrix, {"rows", "cols"});
+    logits = matrix.data;
+    row = matrix.row;
+    op.reads("labels", labels, {"rows"});
+    op.writes("output", parts, {"rows", {3}});
+    output = reinterpret_cast<SoftmaxPart<Real<T>>*>(parts);
+  }
+};
+
 /// Cross-entropy of rows of logits, summed over those whose label is not `ignored`. The gradient
-/// replaces the logits, unless T is const.
+/// replaces the logits, unless T is const. Where ranks share the columns, `parts` has the softmax of
+/// each rank's: the loss is that of the whole row on all of them, the gradient that of a rank's own
+/// columns.
 template <class T>
 struct CrossEntropy {
   std::span<const std::int32_t> labels;  ///< one a row
@@ -172,6 +211,9 @@ struct CrossEntropy {
   Real<T>* log_probs = nullptr;
   /// Scratch; empty where a call has none, as not every machine needs it.
   std::span<std::byte> workspace = {};
+  const SoftmaxPart<Real<T>>* parts = nullptr;  ///< [peers, rows], or null: columns are whole
+  std::int64_t peers = 1;
+  std::int64_t vocab_begin = 0;  ///< id of the first column
 
   [[nodiscard]] constexpr std::int64_t pitch() const { return row == 0 ? vocab : row; }
 
@@ -181,7 +223,11 @@ struct CrossEntropy {
     op.unread("bytes");
     op.attribute("cols", vocab);
     op.attribute("rows", rows);
+    bool is_part = false;
+    const Real<T>* of_ranks = nullptr;
     op.attribute_if_any("logit_cap", cap);
+    op.attribute_if_any("peers", peers);
+    op.rank_attribute_if_any("vocab_begin", vocab_begin, is_part);
     if constexpr (std::is_const_v<T>)
       op.reads("logits", matrix, {"rows", "cols"});
     else
@@ -194,6 +240,10 @@ struct CrossEntropy {
       op.reads("loss_scale", scale, {4}, {.optional = true, .element = Element::fp32});
     else
       op.writes("log_probs", log_probs, {"rows"}, {.optional = true});
+    op.reads("parts", of_ranks, {{"peers", "rows"}, {3}}, {.optional = true});
+    parts = reinterpret_cast<const SoftmaxPart<Real<T>>*>(of_ranks);
+    op.expect(parts == nullptr || (cap == 0 && log_probs == nullptr), "parts",
+              "expected neither a cap of logits nor log-probabilities beside parts of rows");
     op.workspace(workspace, costs::sum_workspace);
   }
 };

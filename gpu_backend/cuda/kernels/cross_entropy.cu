@@ -239,6 +239,115 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// ---- rows whose columns ranks share -------------------------------------------------------------
+
+/// Block b processes the rows b, b + gridDim.x, ...
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) softmax_of_part(const kernels::SoftmaxParts<T> k) {
+  __shared__ Softmax shared[kWarps];
+  const int packs = static_cast<int>(k.vocab / N);
+  const auto rows = static_cast<std::int64_t>(k.labels.size());
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const logits = k.logits + row * k.row;
+    Softmax softmax{.largest = -INFINITY, .sum = 0};
+    for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
+      float values[N];
+      widen_all(load<T, N>(logits + std::int64_t{at} * N), values);
+      float largest = values[0];
+#pragma unroll
+      for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
+      if (largest > softmax.largest) {
+        softmax.sum *= exponential<T>(softmax.largest, largest);
+        softmax.largest = largest;
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
+    }
+    softmax = block_merged<T>(softmax, shared);
+    if (threadIdx.x != 0) continue;
+    const std::int64_t own = k.labels[row] - k.vocab_begin;
+    k.output[row] = {.largest = softmax.largest,
+                     .sum = softmax.sum,
+                     .of_label = own >= 0 && own < k.vocab ? widened(logits[own]) : 0.0F};
+  }
+}
+
+/// The same on every rank: parts are added in the order of ranks.
+template <class T>
+__device__ Softmax merged_parts(const CrossEntropy<T>& k, std::int64_t rows, std::int64_t row,
+                                float& of_label) {
+  Softmax all{.largest = -INFINITY, .sum = 0};
+  of_label = 0;
+  for (std::int64_t p = 0; p < k.peers; ++p)
+    all.largest = fmaxf(all.largest, k.parts[p * rows + row].largest);
+  for (std::int64_t p = 0; p < k.peers; ++p) {
+    const auto part = k.parts[p * rows + row];
+    all.sum += part.sum * exponential<T>(part.largest, all.largest);
+    of_label += part.of_label;
+  }
+  return all;
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    loss_of_parts(const CrossEntropy<T> k, GridScratch* scratch) {
+  constexpr bool kGradient = !std::is_const_v<T>;
+  const int packs = static_cast<int>(k.vocab / N);
+  const auto rows = static_cast<std::int64_t>(k.labels.size());
+  const float scale = scale_of(k);
+  TwoSums sums;  // of this block's rows; thread 0's count
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* const logits = k.logits + row * k.pitch();
+    const std::int32_t label = k.labels[row];
+    if (label == k.ignored) {
+      if constexpr (kGradient) {
+        const float zeros[N] = {};
+        for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads)
+          store_narrowed<N>(logits + std::int64_t{at} * N, zeros);
+      }
+      continue;
+    }
+    const bool known = label >= 0 && label < k.vocab * k.peers;
+    float of_label = 0;
+    const Softmax softmax = merged_parts(k, rows, row, of_label);
+    // NaN if the label is not in the vocabulary.
+    const float loss = known ? logf(softmax.sum) + softmax.largest - of_label : NAN;
+    sums.first += loss;
+    sums.second += 1;
+    if constexpr (kGradient) {
+      const float inverse = known ? 1 / softmax.sum : NAN;
+      const std::int64_t own = label - k.vocab_begin;
+      for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
+        float values[N];
+        T* const mine = logits + std::int64_t{at} * N;
+        widen_all(load<Stored<T>, N>(mine), values);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          values[i] = exponential<T>(values[i], softmax.largest) * inverse;
+          if (own == std::int64_t{at} * N + i) values[i] -= 1.0F;
+          if constexpr (kScaled<T>) values[i] *= scale;
+        }
+        store_streaming<N>(mine, narrow_all<T, N>(values));
+      }
+    }
+  }
+  if (grid_sum(sums, scratch) && threadIdx.x == 0) {
+    k.sums[0] = static_cast<float>(k.adds ? k.sums[0] + sums.first : sums.first);
+    k.sums[1] = static_cast<float>(k.adds ? k.sums[1] + sums.second : sums.second);
+  }
+}
+
+dim3 blocks_for(std::size_t rows) {
+  return grid_of(std::clamp<std::int64_t>(static_cast<std::int64_t>(rows), 1, 2 * kBlocks));
+}
+
+template <class T, int N>
+Result<void> launch_parts(const CrossEntropy<T>& k, cudaStream_t stream) {
+  MFSDP_LET(scratch, grid_scratch(k.workspace, "cross_entropy", stream));
+  loss_of_parts<T, N><<<blocks_for(k.labels.size()), kThreads, 0, stream>>>(k, scratch);
+  return launched("cross_entropy");
+}
+
 /// kKeptBytes, or the shared memory of a smaller device.
 Result<int> most_kept_bytes() {
   int device = 0;
@@ -281,10 +390,28 @@ Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
 template <class T>
 Result<void> cross_entropy(const CrossEntropy<T>& k, cudaStream_t stream) {
   constexpr int N = kPack<Stored<T>>;
-  if (k.pitch() % N == 0 && is_aligned({k.logits}, 16))
-    return k.vocab % N == 0 ? launch<T, N, false>(k, stream) : launch<T, N, true>(k, stream);
-  return launch<T, 1, false>(k, stream);
+  const bool packs = k.pitch() % N == 0 && is_aligned({k.logits}, 16);
+  if (k.parts != nullptr)
+    return packs && k.vocab % N == 0 ? launch_parts<T, N>(k, stream)
+                                     : launch_parts<T, 1>(k, stream);
+  if (!packs) return launch<T, 1, false>(k, stream);
+  return k.vocab % N == 0 ? launch<T, N, false>(k, stream) : launch<T, N, true>(k, stream);
 }
+
+template <class T>
+Result<void> softmax_parts(const kernels::SoftmaxParts<T>& k, cudaStream_t stream) {
+  constexpr int N = kPack<T>;
+  const dim3 blocks = blocks_for(k.labels.size());
+  if (k.vocab % N == 0 && k.row % N == 0 && is_aligned({k.logits}, 16))
+    softmax_of_part<T, N><<<blocks, kThreads, 0, stream>>>(k);
+  else
+    softmax_of_part<T, 1><<<blocks, kThreads, 0, stream>>>(k);
+  return launched("softmax_parts");
+}
+
+template Result<void> softmax_parts(const kernels::SoftmaxParts<Bf16>&, cudaStream_t);
+template Result<void> softmax_parts(const kernels::SoftmaxParts<Fp16>&, cudaStream_t);
+template Result<void> softmax_parts(const kernels::SoftmaxParts<float>&, cudaStream_t);
 
 template Result<void> cross_entropy(const CrossEntropy<Bf16>&, cudaStream_t);
 template Result<void> cross_entropy(const CrossEntropy<const Bf16>&, cudaStream_t);

@@ -14,18 +14,19 @@ constexpr int kThreads = 256;
 
 template <class T, int N>
 __global__ void copy_rows(const EmbeddingForward<T> k) {
-  const std::int32_t token = k.tokens[blockIdx.x];
+  const std::int64_t token = k.tokens[blockIdx.x] - k.vocab_begin;
   const bool known = token >= 0 && token < k.vocab;
   const T* const from = k.table + (known ? token * k.cols : 0);
   T* const to = k.output + blockIdx.x * k.cols;
-  float nan[N];
+  float other[N];
 #pragma unroll
-  for (int i = 0; i < N; ++i) nan[i] = __int_as_float(0x7fffffff);
+  for (int i = 0; i < N; ++i)  // another rank may have the row
+    other[i] = k.is_part ? 0.0F : __int_as_float(0x7fffffff);
   for (std::int64_t col = threadIdx.x * N; col < k.cols; col += kThreads * N) {
     float values[N];
     load_widened<N>(from + col, values);
 #pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = known ? k.scale * values[i] : nan[i];
+    for (int i = 0; i < N; ++i) values[i] = known ? k.scale * values[i] : other[i];
     if (k.positions != nullptr) {
       float position[N];
       load_widened<N>(k.positions + k.position(blockIdx.x) * k.cols + col, position);
@@ -118,7 +119,8 @@ __global__ void __launch_bounds__(kRowThreads)
     return entry >= 0 && entry < count ? order[entry].token : -1;
   };
   const std::int32_t token = token_at(at);
-  if (token < 0 || token >= k.vocab) return;
+  const std::int64_t table_row = token - k.vocab_begin;
+  if (token < 0 || table_row < 0 || table_row >= k.vocab) return;
   // Lane i of each warp reads the entry i + 1 before this one. Equal tokens are adjacent.
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const unsigned other = ~__ballot_sync(0xffffffffU, token_at(at - 1 - lane) == token);
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (!is_frequent) {
     const std::int64_t col = slice + static_cast<std::int64_t>(threadIdx.x) * N;
     if (share != 0 || col >= k.cols) return;
-    G* const out = k.gradient + token * k.cols + col;
+    G* const out = k.gradient + table_row * k.cols + col;
     float before[N] = {};
     if (k.adds) load_widened<N>(out, before);
     add_rows(k, at, 1, col, sum);
@@ -155,7 +157,7 @@ __global__ void __launch_bounds__(kRowThreads)
   float total = 0;
 #pragma unroll 8
   for (int r = 0; r < kRowLanes; ++r) total += sums[r][i];
-  G* const out = k.gradient + token * k.cols + first_col + i;
+  G* const out = k.gradient + table_row * k.cols + first_col + i;
   *out = narrowed<G>(updated(k, grid, k.adds ? widened(*out) : 0.0F, total));
 }
 

@@ -42,4 +42,8 @@ template <class T, class G>
 template <class T>
 [[nodiscard]] Result<void> cross_entropy(const kernels::CrossEntropy<T>& k, cudaStream_t stream);
 
+/// T: bf16, fp16 or fp32.
+template <class T>
+[[nodiscard]] Result<void> softmax_parts(const kernels::SoftmaxParts<T>& k, cudaStream_t stream);
+
 }  // namespace mfsdp::cuda

@@ -74,15 +74,15 @@ TEST(Flags, TheLastOfSeveralCounts) {
 }
 
 TEST(Flags, WhatIsNotModelledSaysSo) {
-  EXPECT_EQ(error_of({"--tp", "8"}),
-            "--tp: tensor parallelism is not modelled (docs/reference/limits.md)");
-  EXPECT_EQ(error_of({"--tensor-model-parallel-size=8"}),
-            "--tensor-model-parallel-size: tensor parallelism is not modelled "
+  EXPECT_EQ(error_of({"--pp", "8"}),
+            "--pp: pipeline parallelism is not modelled (docs/reference/limits.md)");
+  EXPECT_EQ(error_of({"--pipeline-model-parallel-size=8"}),
+            "--pipeline-model-parallel-size: pipeline parallelism is not modelled "
             "(docs/reference/limits.md)");
   EXPECT_EQ(error_of({"--pipeline_parallel", "8"}),
             "--pipeline_parallel: pipeline parallelism is not modelled (docs/reference/limits.md)");
-  for (const char* flag : {"--pp", "--ring-attention", "--sequence-parallel", "--mxfp8",
-                           "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
+  for (const char* flag : {"--pp", "--ring-attention", "--mxfp8", "--cpu-offload", "-pp",
+                           "--optimizer-offload", "--quantization"})
     EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/reference/limits.md)"))
         << error_of({flag, "2"});
 }
@@ -102,6 +102,11 @@ TEST(Flags, AFlagOfTheSameMeaningGoesBeforeOneOfTheSameSpelling) {
   EXPECT_EQ(error_of({"--context_parallel_degree", "8"}),
             "--context_parallel_degree: mfsdp-sim has --cp (ranks that share each sequence, such "
             "as --cp 4; docs/guide/parallel.md)");
+  for (const std::string flag : {"--tensor-model-parallel-size", "--sequence-parallel"})
+    EXPECT_EQ(error_of({flag, "8"}),
+              flag +
+                  ": mfsdp-sim has --tp (ranks that share each block's weights, with sequence "
+                  "parallelism, such as --tp 8; docs/guide/tensor_parallel.md)");
 }
 
 TEST(Flags, WhatResemblesNoFlagHasNoSuggestion) {
@@ -112,13 +117,13 @@ TEST(Flags, WhatResemblesNoFlagHasNoSuggestion) {
 TEST(Flags, ARefusalNamesAllItsReasons) {
   Parsed parsed;
   const auto given = parse_flags(groups_of(parsed),
-                                 {"--modle", "x", "--gpus", "many", "--tp=2", "--strategy", "no"});
+                                 {"--modle", "x", "--gpus", "many", "--pp=2", "--strategy", "no"});
   ASSERT_FALSE(given);
   std::vector<std::string> reasons{given.error().message()};
   for (const Error& other : given.error().also) reasons.push_back(other.message());
   EXPECT_EQ(reasons, (std::vector<std::string>{
                          "unknown flag '--modle'; did you mean '--model'?",
-                         "--tp: tensor parallelism is not modelled (docs/reference/limits.md)",
+                         "--pp: pipeline parallelism is not modelled (docs/reference/limits.md)",
                          "--gpus: 'many' is not a whole number from 1 to 64",
                          "--strategy: 'no' is not one of no_shard, optim, optim_grads or "
                          "optim_grads_params"}));

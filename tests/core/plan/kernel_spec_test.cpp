@@ -42,7 +42,7 @@ TEST(KernelSpec, CostsDoNotDependOnNumbersByRank) {
     }
     EXPECT_EQ(least_workspace(kernel), least_workspace(other));
   }
-  EXPECT_EQ(kinds, 2);  // lookups and their gradient
+  EXPECT_EQ(kinds, 5);  // lookups and their gradient, softmaxes in parts and losses of these
 }
 
 TEST(KernelSpec, AProductOfNoKindHasNone) {

@@ -495,5 +495,38 @@ TEST(DataIdentity, IsThatOfTheSamples) {
   EXPECT_TRUE(identify(data, 16));
 }
 
+/// Elements of a parameter lie in another order on ranks of tp than on one rank: saves of either are
+/// read by the other.
+TEST(Resume, OtherRanksOfTpGoOn) {
+  PlanConfig one = nano(1);
+  one.model.kv_heads = 4;
+  one.param_dtype = one.main_dtype = one.grad_dtype = one.reduce_dtype = DType::fp64;
+  one.microbatches = 4;
+  const auto split = [&](std::int64_t shards, std::int64_t tp) {
+    PlanConfig config = one;
+    config.mesh = data_parallel_mesh(1, shards);
+    config.mesh.resize(Axis::tp, tp);
+    config.microbatches = 4 / shards;
+    return config;
+  };
+  const Told straight = train_saving(one, {}, kSteps);
+  const std::vector<PlanConfig> turns{one, split(2, 2), split(1, 4), split(2, 1)};
+  const ScratchFolder folder;
+  std::filesystem::path from;
+  Told last;
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    const std::int64_t until =
+        turn + 1 == turns.size() ? kSteps : static_cast<std::int64_t>(turn) + 1;
+    const auto into = folder.path() / std::to_string(turn);
+    last = train_saving(turns[turn], {.folder = into, .every = 1}, until, from);
+    ASSERT_TRUE(last.end) << last.end.error().message();
+    from = into;
+  }
+  ASSERT_EQ(last.weights.size(), straight.weights.size());
+  for (const auto& [name, weights] : straight.weights)
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      ASSERT_NEAR(last.weights.at(name).at(i), weights[i], 1e-6) << name << " " << i;
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -107,6 +107,9 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   PlanConfig shared = configuration("llama_nano");  // sequences, by ranks of cp
   shared.mesh.resize(Axis::cp, 2);
   kinds.merge(bind_all(build_program(shared, {}).value()));
+  PlanConfig split = configuration("llama_nano");  // blocks and vocabulary, by ranks of tp
+  split.mesh.resize(Axis::tp, 2);
+  kinds.merge(bind_all(build_program(split, {}).value()));
   PlanConfig in_fp8 = configuration("llama_nano");
   in_fp8.fp8 = Fp8Recipe::current;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));

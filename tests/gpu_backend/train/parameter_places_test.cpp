@@ -126,13 +126,26 @@ TEST(ParameterPlaces, AStateBufferOfAnotherSizeIsAnError) {
                                     "buffer of [0-9]+ bytes, got [0-9]+"));
 }
 
-/// A rank's part of a fused matrix is no interval of the whole one.
-TEST(ParameterPlaces, ArePartsOfMatricesForNoRankOnTp) {
+/// A rank's part of a fused matrix is no interval of the whole one, but of the order of ranks.
+TEST(ParameterPlaces, OfRanksOnTpFollowEachOther) {
   const Program program = test::shipped_plan("tensor_parallel/llama_tp2.json");
-  const auto places = find_parameters(program, [](BufferId) { return std::span<std::byte>(); }, 0);
-  ASSERT_FALSE(places);
-  EXPECT_EQ(places.error().message(),
-            "plan, group 0, shard: parameters that are cut along tp cannot be filled or saved yet");
+  const ModelShape& model = program.config.model;
+  const std::int64_t queries = model.heads * model.head_dim;
+  for (const std::int64_t rank : {0, 1}) {
+    test::RankMemory memory(program);
+    const auto all = find_parameters(program, memory.bytes(), rank);
+    ASSERT_TRUE(all) << all.error().message();
+    const auto qkv = std::ranges::find_if(*all, [](const ParameterPlaces& places) {
+      return places.parameter->role == ParameterRole::qkv;
+    });
+    const std::int64_t half = qkv->parameter->elements() / 2;
+    EXPECT_EQ(qkv->own.elements, (Interval{.begin = rank * half, .end = rank * half + half}));
+    EXPECT_TRUE(qkv->first_replica);
+    // Its queries, then its keys.
+    EXPECT_EQ(qkv->place_of(rank * half), rank * queries / 2 * model.hidden);
+    EXPECT_EQ(qkv->place_of(rank * half + queries / 2 * model.hidden),
+              (queries + rank * model.kv_heads / 2 * model.head_dim) * model.hidden);
+  }
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ inline bool put(Weights& whole, const ParameterPlaces& places, Backend& backend,
   values.resize(static_cast<std::size_t>(places.parameter->elements()), nobodys);
   bool agrees = true;
   const auto read = for_each_value(backend, held, [&](std::int64_t i, double held_value) {
-    float& value = values[static_cast<std::size_t>(i)];
+    float& value = values[static_cast<std::size_t>(places.place_of(i))];
     const auto own = static_cast<float>(held_value);
     agrees = agrees && (same_bits(value, nobodys) || same_bits(value, own));
     value = own;

@@ -53,7 +53,7 @@ TEST(Labels, DataParallelRanksAreNoOtherAxis) {
               test::rename_axis(p, of, axis);
               std::ranges::sort(p.config.mesh.dense, {}, &MeshAxis::axis);
             },
-            axis == Axis::tp ? "is sharded unevenly, or summed over other axes"
+            axis == Axis::tp ? "refused: "
                              : "an axis that no plan has: " + std::string(to_string(axis)));
 }
 

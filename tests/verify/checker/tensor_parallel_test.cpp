@@ -1,7 +1,8 @@
-// A plan of two ranks that share each block's weights: proof and checker follow layouts of values,
-// and find what is read in another layout than its kernel takes.
+// Plans of ranks that share each block's weights, one by hand and the planner's: proof and checker
+// follow layouts of values, and find what is read in another layout than its kernel takes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <functional>
@@ -9,7 +10,10 @@
 #include <vector>
 
 #include "core/plan/check.hpp"
+#include "core/schedule/build.hpp"
 #include "tests/support/checked.hpp"
+#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "tests/support/shipped_plan.hpp"
 #include "verify/proof/prove.hpp"
 
@@ -139,6 +143,143 @@ TEST(TensorParallel, TheNormCountsWhatIsWholeOnce) {
                 input.shape[0] *= 2;
               }),
               HasSubstr("MF"));
+}
+
+// ---- the planner's, whose ranks have the rows of other tokens between blocks ---------------------
+
+PlanConfig rows_config(std::int64_t shards = 2) {
+  PlanConfig config = test::small_config(shards);
+  config.model.kv_heads = 2;
+  config.logits_chunk = 6;
+  config.mesh.resize(Axis::tp, 2);
+  return config;
+}
+
+/// The first error of the proof. The checker must refuse the plan too.
+std::string first_rows_error(const std::function<void(Program&)>& edit, std::int64_t shards = 2) {
+  Program program = build_program(rows_config(shards), {}).value();
+  edit(program);
+  EXPECT_NE(test::checker_refusal(program), "");
+  const auto errors = test::proof_errors(program);
+  return errors.empty() ? std::string() : errors.front();
+}
+
+void drop(Program& program, const std::string& name) {
+  EXPECT_EQ(std::erase_if(tp_step(program), [&](const Op& op) { return op.name == name; }), 1)
+      << name;
+}
+
+TEST(TensorParallelRows, PlansAreClean) {
+  using enum Strategy;
+  for (const std::int64_t shards : {1, 2})
+    for (const Strategy strategy : {optim, optim_grads, optim_grads_params})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        PlanConfig config = rows_config(shards);
+        config.strategy = strategy;
+        config.recompute.kind = recompute;
+        config.model.tied_embeddings = shards == 1;
+        config.microbatches = strategy == optim ? 3 : 1;
+        config.micro_batch = recompute == Recompute::full ? 2 : 1;
+        const Program program = build_program(config, {}).value();
+        EXPECT_THAT(test::proof_errors(program), testing::IsEmpty());
+        EXPECT_EQ(test::checker_refusal(program), "");
+      }
+}
+
+TEST(TensorParallelRows, PlansOverReplicasAreClean) {
+  PlanConfig config = rows_config();
+  config.mesh.resize(Axis::dp_outer, 2);
+  const Program program = build_program(config, {}).value();
+  EXPECT_THAT(test::proof_errors(program), testing::IsEmpty());
+  EXPECT_EQ(test::checker_refusal(program), "");
+}
+
+/// Sequence parallelism's gathers and sums, each left out.
+TEST(TensorParallelRows, EachGatherAndSumIsNeeded) {
+  std::vector<std::string> names;
+  Program program = build_program(rows_config(), {}).value();
+  for (const Op& op : tp_step(program))
+    if (op.name.ends_with(".rows") || op.name.ends_with(".sums")) names.push_back(op.name);
+  // Two of each in a block forward, four gathers and two sums backward; at the ends a sum or gather
+  // each way, and a gather for each chunk of logits.
+  EXPECT_EQ(names.size(), 2 * (4 + 6) + 4 + 3);
+  for (const std::string& name : names)
+    EXPECT_NE(first_rows_error([&](Program& broken) { drop(broken, name); }), "") << name;
+}
+
+/// Norms' weights are whole on each rank, and their gradients are of the rank's rows.
+TEST(TensorParallelRows, GradientsOfNormsAreSummedOverTp) {
+  EXPECT_THAT(
+      first_rows_error([](Program& program) { drop(program, "layers.0.whole.reduce_scatter"); }, 1),
+      HasSubstr("which contains bytes that nothing wrote"));
+  for (std::size_t g = 0; g < 7; ++g)
+    EXPECT_NE(first_rows_error([&](Program& program) {
+                std::vector<Axis>& reduce = program.groups[g].reduce;
+                if (std::erase(reduce, Axis::tp) == 0) reduce.push_back(Axis::tp);
+              }),
+              "")
+        << g;
+}
+
+TEST(TensorParallelRows, ALossOfPartsIsOfAllPartsOfItsRows) {
+  using KernelEdit = void (*)(Kernel&);
+  const auto edited = [](const std::string& name, KernelEdit edit) {
+    return first_rows_error([&](Program& program) {
+      edit(std::get<Kernel>(find_tp_op(program, name, OpKind::kernel).body));
+    });
+  };
+  for (const std::string name : {"head.chunk1.softmax_parts", "head.chunk1.cross_entropy"}) {
+    EXPECT_NE(edited(name,
+                     [](Kernel& kernel) {
+                       for (Attribute& attribute : kernel.attributes)
+                         if (attribute.name == "vocab_begin") ++attribute.per[0].step;
+                     }),
+              "");
+    EXPECT_NE(edited(name,
+                     [](Kernel& kernel) {
+                       std::erase_if(kernel.attributes, [](const Attribute& attribute) {
+                         return attribute.name == "vocab_begin";
+                       });
+                     }),
+              "");
+  }
+  EXPECT_NE(edited("head.chunk1.cross_entropy",
+                   [](Kernel& kernel) {
+                     for (Attribute& attribute : kernel.attributes)
+                       if (attribute.name == "peers") attribute.value.num = 1;
+                   }),
+            "");
+  // Without parts a rank's columns pass for the whole row.
+  EXPECT_NE(edited("head.chunk1.cross_entropy",
+                   [](Kernel& kernel) {
+                     std::erase_if(kernel.operands,
+                                   [](const Operand& operand) { return operand.role == "parts"; });
+                     std::erase_if(kernel.attributes, [](const Attribute& attribute) {
+                       return attribute.name == "peers" || attribute.name == "vocab_begin";
+                     });
+                   }),
+            "");
+}
+
+/// Each rank has the whole loss of its tokens: over ranks of tp it would count several times.
+TEST(TensorParallelRows, TheLossIsNotSummedOverTp) {
+  EXPECT_THAT(first_rows_error([](Program& program) {
+                const auto find = [&](const char* purpose) {
+                  return std::ranges::find(program.communicators, purpose, &Communicator::purpose);
+                };
+                auto& gather = std::get<Collective>(
+                    find_tp_op(program, "loss.all_gather", OpKind::collective).body);
+                gather.communicator = find("activations.tp")->id;
+              }),
+              HasSubstr("MF307"));
+}
+
+RC_GTEST_PROP(TensorParallelRows, AllPlansAreClean, ()) {
+  const PlanConfig config = test::over_tensor_ranks(*test::any_config());
+  const auto program = build_program(config, {});
+  if (!program) RC_FAIL(program.error().message());
+  RC_ASSERT(test::proof_errors(*program) == std::vector<std::string>());
+  RC_ASSERT(test::checker_refusal(*program) == "");
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
+#include "core/plan/kernels/tokens.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/exponential.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
@@ -109,6 +111,73 @@ MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
     const T of_label = narrow<T>((probability(row[labels[i]]) - 1) * scale);
     for (std::int64_t j = 0; j < vocab; ++j) row[j] = narrow<T>(probability(row[j]) * scale);
     row[labels[i]] = of_label;
+  }
+  return sums;
+}
+
+// ---- rows whose columns ranks share -------------------------------------------------------------
+
+/// The softmax of each row over this rank's columns.
+template <class T>
+MFSDP_VECTOR_CLONES void softmax_parts(const SoftmaxParts<T>& k, std::int32_t ignored) {
+  for (std::size_t i = 0; i < k.labels.size(); ++i) {
+    const T* const row = k.logits + static_cast<std::int64_t>(i) * k.row;
+    const auto logit = [row](std::int64_t j) { return widen(row[j]); };
+    SoftmaxPart<Real<T>> part;
+    part.largest = max_lanes<Real<T>>(k.vocab, logit);
+    part.sum = sum_lanes<Real<T>>(k.vocab, [&logit, largest = part.largest](std::int64_t j) {
+      return exponential(logit(j) - largest);
+    });
+    const std::int64_t own = k.labels[i] - k.vocab_begin;
+    if (k.labels[i] != ignored && own >= 0 && own < k.vocab) part.of_label = logit(own);
+    k.output[i] = part;
+  }
+}
+
+/// The loss of one row, of the parts of all ranks in their order.
+template <class R>
+[[nodiscard]] RowLoss<R> merged_row(const SoftmaxPart<R>* parts, std::int64_t peers,
+                                    std::int64_t rows, std::int64_t row) {
+  RowLoss<R> merged{.largest = parts[row].largest};
+  for (std::int64_t p = 1; p < peers; ++p)
+    merged.largest = std::max(merged.largest, parts[p * rows + row].largest);
+  R of_label = 0;
+  for (std::int64_t p = 0; p < peers; ++p) {
+    const SoftmaxPart<R>& part = parts[p * rows + row];
+    merged.sum += part.sum * exponential(part.largest - merged.largest);
+    of_label += part.of_label;
+  }
+  merged.loss = logarithm(merged.sum) + merged.largest - of_label;
+  return merged;
+}
+
+/// As cross_entropy() or, where T is const, cross_entropy_loss(); of rows whose parts are known.
+template <class T>
+MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy_of_parts(const CrossEntropy<T>& k,
+                                                                           std::int32_t ignored,
+                                                                           Real<T> scale = 1) {
+  LossSums<Real<T>> sums;
+  const std::int64_t rows = std::ssize(k.labels);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int32_t label = k.labels[static_cast<std::size_t>(i)];
+    T* const row = k.logits + i * k.pitch();
+    if (label == ignored) {
+      if constexpr (!std::is_const_v<T>) std::fill_n(row, k.vocab, narrow<T>(0));
+      continue;
+    }
+    const RowLoss<Real<T>> loss = merged_row(k.parts, k.peers, rows, i);
+    sums.loss += loss.loss;
+    sums.tokens += 1;
+    if constexpr (!std::is_const_v<T>) {
+      const auto probability = [loss](T logit) {
+        return exponential(widen(logit) - loss.largest) / loss.sum;
+      };
+      const std::int64_t own = label - k.vocab_begin;
+      const bool is_own = own >= 0 && own < k.vocab;
+      const T of_label = is_own ? narrow<T>((probability(row[own]) - 1) * scale) : T{};
+      for (std::int64_t j = 0; j < k.vocab; ++j) row[j] = narrow<T>(probability(row[j]) * scale);
+      if (is_own) row[own] = of_label;
+    }
   }
   return sums;
 }

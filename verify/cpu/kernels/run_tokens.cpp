@@ -74,13 +74,19 @@ Result<void> run_kind(const KernelRun<K::position_embedding_backward>& run) {
 }
 
 template <>
+Result<void> run_kind(const KernelRun<K::softmax_parts>& run) {
+  return run([&](const auto& k) { softmax_parts(k, run.settings.ignore_index); });
+}
+
+template <>
 Result<void> run_kind(const KernelRun<K::cross_entropy>& run) {
   return run([&]<class T>(const CrossEntropy<T>& k) -> Result<void> {
     const std::int32_t ignored = run.settings.ignore_index;
-    MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
-    add_loss(
-        k, cross_entropy(k.labels, k.vocab, ignored, k.logits, k.cap,
-                         k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale), k.pitch()));
+    MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab * k.peers, ignored));
+    const Real<T> scale = k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale);
+    add_loss(k, k.parts != nullptr
+                    ? cross_entropy_of_parts(k, ignored, scale)
+                    : cross_entropy(k.labels, k.vocab, ignored, k.logits, k.cap, scale, k.pitch()));
     return {};
   });
 }
@@ -89,9 +95,10 @@ template <>
 Result<void> run_kind(const KernelRun<K::cross_entropy_loss>& run) {
   return run([&](const auto& k) -> Result<void> {
     const std::int32_t ignored = run.settings.ignore_index;
-    MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
-    add_loss(
-        k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap, k.pitch(), k.log_probs));
+    MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab * k.peers, ignored));
+    add_loss(k, k.parts != nullptr ? cross_entropy_of_parts(k, ignored)
+                                   : cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap,
+                                                        k.pitch(), k.log_probs));
     return {};
   });
 }

@@ -196,7 +196,8 @@ bool reaches_own_slice(const Ledger& s, const Collective& collective, const Loca
 
 void check_reduction_dtype(Ledger& s, const Collective& collective, const Spot& from, Axis axis) {
   // Within a group of shards the wire is configured; what crosses groups is a main gradient.
-  const bool shards = axis == Axis::dp_shard || axis == Axis::cp || axis == Axis::expt_dp;
+  const bool shards =
+      axis == Axis::dp_shard || axis == Axis::cp || axis == Axis::tp || axis == Axis::expt_dp;
   const DType wide = shards ? s.config.reduce_dtype : s.config.grad_dtype;
   if (size_of(collective.dtype) < size_of(wide))
     report_width(s, from.group, collective.dtype, wide, "sums contributions of ranks");

@@ -49,6 +49,15 @@ bool is_one_sum(const Sums& input, const State& s, const Kernel& kernel) {
          all.elements() == checked_mul(one, input.ranks) && is_gathered(input, all);
 }
 
+/// Ranks of tp have the same tokens, so the loss is not gathered over them: the number of ranks does
+/// not show over which it was.
+bool is_over_other_tokens(const Sums& input, const State& s) {
+  if (!input.over || s.config.mesh.size(Axis::tp) == 1) return true;
+  const Program& program = *s.unrolled.program;
+  const auto& over = program.communicators[s.unrolled.index->communicators[*input.over]];
+  return std::ranges::find(over.axes, Axis::tp) == over.axes.end();
+}
+
 }  // namespace
 
 void sum_loss(State& s, const Kernel& kernel) {
@@ -106,6 +115,8 @@ void finish_loss(State& s, const Kernel& kernel) {
     report(s, "MF307",
            fmt::format("computes 1/T from the tokens of {} ranks; expected {} ranks", input.ranks,
                        loss_ranks(s.config.mesh)));
+  else if (!is_over_other_tokens(input, s))
+    report(s, "MF307", "computes 1/T from the tokens of ranks of tp, which are the same on all");
   check_removed(s, kernel, input);
   finish(s, operand_of(kernel, "loss"), Scale::loss);
 }

@@ -61,6 +61,7 @@ class SettingsCheck {
       return unlike("value_dim", {.num = model.value_dim});
     if (auto wrong = check_groups()) return wrong;
     if (auto wrong = check_scores(attends)) return wrong;
+    if (auto wrong = check_parts()) return wrong;
     if (auto wrong = check_routing()) return wrong;
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
     if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
@@ -93,6 +94,28 @@ class SettingsCheck {
     if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
       return unlike("scale_window", {.num = config_.loss_scale_window});
     return std::nullopt;
+  }
+
+  /// A rank of tp has the ids after those of the ranks before it, and all parts are of its ranks.
+  [[nodiscard]] std::optional<std::string> check_parts() const {
+    const bool merges = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
+    const bool in_parts =
+        kernel_.kind == softmax_parts || (merges && operand_of(kernel_, "parts") != nullptr);
+    if (merges && is_not("peers", {.num = in_parts ? config_.mesh.size(Axis::tp) : 0}))
+      return unlike("peers", {.num = in_parts ? config_.mesh.size(Axis::tp) : 0});
+    if (!merges && !in_parts) return std::nullopt;
+    const Attribute* begin = kernel_.find_attribute("vocab_begin");
+    if (!in_parts)
+      return begin == nullptr ? std::nullopt
+                              : std::optional<std::string>(
+                                    "has attribute 'vocab_begin', but its rows are whole");
+    Attribute wanted("vocab_begin", std::int64_t{0});
+    wanted.per = {{.axis = Axis::tp, .step = kernel_.attribute("cols")}};
+    if (begin != nullptr && *begin == wanted) return std::nullopt;
+    return fmt::format(
+        "has another part of the vocabulary than one that begins at 'vocab_begin' "
+        "of {} per index on tp",
+        kernel_.attribute("cols"));
   }
 
   /// With expert parallelism, kernels that work on rows have the experts of this rank.

@@ -344,14 +344,16 @@ class Binder {
     if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
     if (divided().sequences && context_parallel::is_of_sequences(kernel.kind))
       tokens = program_.config.sequence_tokens();
-    const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
-    if (of_partials ? rows != std::min(tokens, kMostPartialRows)
-                    : (step->chunk ? rows > tokens : rows != tokens))
+    // Ranks of tp may have other rows of a value each; which of the two it is shows in its layout.
+    const std::int64_t part = tokens / program_.config.mesh.size(Axis::tp);
+    if (rows != wanted_rows(kernel, *step, tokens) && rows != wanted_rows(kernel, *step, part))
       return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
     if (is_gemm(kernel.kind) && !has_scale(kernel, role))
       return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
     if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
+                    .of_whole_rows = rows == wanted_rows(kernel, *step, tokens),
+                    .of_own_rows = rows == wanted_rows(kernel, *step, part),
                     .role = role,
                     .group = group,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
@@ -375,6 +377,13 @@ class Binder {
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
+  }
+
+  /// The rows of a step on a rank with these tokens. A chunk has as many as it states, up to all.
+  [[nodiscard]] static std::int64_t wanted_rows(const Kernel& kernel, const ModelStep& step,
+                                                std::int64_t tokens) {
+    if (kernel.kind == KernelKind::norm_weight_grad) return std::min(tokens, kMostPartialRows);
+    return step.chunk ? std::min(rows_of(kernel), tokens) : tokens;
   }
 
   /// The head's matrix may be the embedding's.
@@ -470,8 +479,10 @@ class Binder {
 
   [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
     if (is_gemm(kernel.kind)) return kernel.attribute("kind");
+    const bool in_parts = operand_of(kernel, "parts") != nullptr;
+    if (kernel.kind == KernelKind::cross_entropy) return in_parts ? 1 : 0;
     if (kernel.kind == KernelKind::cross_entropy_loss)
-      return operand_of(kernel, "log_probs") != nullptr ? 1 : 0;
+      return in_parts ? 2 : operand_of(kernel, "log_probs") != nullptr ? 1 : 0;
     if (kernel.kind == KernelKind::split_heads || kernel.kind == KernelKind::join_heads)
       return kernel.find_attribute("key_cols") == nullptr ? 1 : 0;
     const bool has_weights = operand_of(kernel, "weights") != nullptr;

@@ -39,8 +39,10 @@ struct LeftAlone {
 
 /// An op that is a step.
 struct BoundStep {
-  bool excused = false;  ///< it has a finding: its results are accepted as any value
-  bool chunk = false;    ///< of some rows, not all tokens
+  bool excused = false;       ///< it has a finding: its results are accepted as any value
+  bool chunk = false;         ///< of some rows, not all tokens
+  bool of_whole_rows = true;  ///< has as many rows as a rank has tokens
+  bool of_own_rows = true;    ///< or as many as each rank of tp has between blocks
   std::optional<std::uint32_t> owner = {};  ///< where parameters determine it
   std::optional<ParameterRole> role{};      ///< of the first parameter
   const Group* group = nullptr;             ///< likewise

@@ -197,6 +197,10 @@ enum class Value : std::uint8_t {
   d_attention_sequences,
   d_qkv_sequences,
   d_qkv_groups,
+  // The softmax of each row: over the part of the vocabulary that a rank of tp has, and the parts of
+  // all ranks.
+  own_softmax,
+  all_softmax,
   // Weights whose casts FP8 GEMMs read (fp8_steps.hpp).
   qkv_weight,
   attention_out_weight,
@@ -259,8 +263,9 @@ constexpr auto value_names(Value) {
       "d_product without adapters", "log-probabilities of labels", "qkv by groups of heads",
       "qkv of whole sequences", "attention of whole sequences", "attention by groups of heads",
       "d_attention by groups of heads", "d_attention of whole sequences",
-      "d_qkv of whole sequences", "d_qkv by groups of heads", "the weight of qkv",
-      "the weight of attention_out", "the weight of gate_up", "the weight of down");
+      "d_qkv of whole sequences", "d_qkv by groups of heads", "part of a softmax",
+      "parts of a softmax", "the weight of qkv", "the weight of attention_out",
+      "the weight of gate_up", "the weight of down");
 }
 
 /// The form in which a value is held. A cast is of one FP8 type, which its scale is for.
@@ -327,8 +332,8 @@ struct ModelStep {
   /// permute_rows: 0 with weights, 1 recomputed, 2 gradients; rows that were received or are sent
   /// back: 3 with weights, 4 with gradients of weights, 5 sent back, 6 recomputed, 7 gradients.
   /// combine_rows: 1 with gradients of weights. Weighted activation: 1 of the shared expert. Biases
-  /// of experts: 1 times the weights of rows. Loss: 1 with log-probabilities. Groups of heads: 1
-  /// without columns of keys and values.
+  /// of experts: 1 times the weights of rows. Loss: 1 with log-probabilities, 2 of parts of a softmax; its gradient: 1
+  /// of these. Groups of heads: 1 without columns of keys and values.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

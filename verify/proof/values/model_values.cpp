@@ -67,7 +67,7 @@ void ModelValues::write(std::uint32_t instance) {
       }
       return;
     }
-    if (output != nullptr && base_.value != Value::unknown) put(*output, base_, 0);
+    if (output != nullptr && base_.value != Value::unknown) put(*output, base_, moved_from_);
     return;
   }
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
@@ -280,6 +280,15 @@ void ModelValues::find_layouts(const BoundStep& step) {
     base_ = {.value = Value::excused};
     return report_mismatch(made.error().what);
   }
+  const bool of_part = std::ranges::any_of(layouts_, [&](const ReadLayout& read) {
+    return read.layout == ValueLayout::rows ||
+           (read.layout == ValueLayout::partial && kernel.kind == KernelKind::norm_weight_grad);
+  });
+  if (of_part ? !step.of_own_rows : !step.of_whole_rows) {
+    base_ = {.value = Value::excused};
+    return report_mismatch(of_part ? "works on the rows of all ranks, but a rank has its own"
+                                   : "works on the rows of one rank, but there are those of all");
+  }
   made_ = made->values;
   made_partials_ = made->gradient;
   if (step.contributes && step.group != nullptr) check_gradient(step, made->gradient);
@@ -330,6 +339,7 @@ void ModelValues::check_outside(const CellUse& use) {
 /// the received value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
   base_ = {};
+  moved_from_ = 0;
   const CellUse* input = use_of(&collective.input);
   if (input == nullptr || collective.kind == CollectiveKind::send ||
       collective.kind == CollectiveKind::recv)
@@ -407,6 +417,7 @@ void ModelValues::find_largest(const Collective& collective, const CellUse& inpu
 /// Collectives over the axis of layouts move all of a value from one layout to another.
 void ModelValues::move_layout(const Collective& collective, const ValueKey& key) {
   const CellUse& input = *use_of(&collective.input);
+  if (key.value == Value::own_softmax) return gather_softmax(collective, input);
   const auto to = moved_by(collective.kind, collective.reduction, key.layout);
   if (!to)
     return report_mismatch(fmt::format("moves {} by a {} over {}", in_words(key),
@@ -415,6 +426,22 @@ void ModelValues::move_layout(const Collective& collective, const ValueKey& key)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(key)));
   base_ = key;
   base_.layout = *to;
+}
+
+/// Each rank knows its part of the softmax of some rows, and learns those of the others. The parts
+/// of a chunk of rows follow those of the chunk before.
+void ModelValues::gather_softmax(const Collective& collective, const CellUse& input) {
+  const ValueKey key = memory_.cells[input.first].key;
+  const std::int64_t begin = memory_.cells[input.first].place;
+  bool is_one = key.layout == ValueLayout::columns;
+  for (std::uint32_t c = input.first; c < input.last; ++c)
+    is_one = is_one && memory_.cells[c].key == key &&
+             memory_.cells[c].place == begin + cells_.begin[c] - cells_.begin[input.first];
+  if (collective.kind != CollectiveKind::all_gather || !is_one)
+    return report_mismatch(fmt::format("moves {} by a {} over {}", in_words(key),
+                                       to_string(collective.kind), to_string(kLayoutAxis)));
+  base_ = {.value = Value::all_softmax, .owner = key.owner, .microbatch = key.microbatch};
+  moved_from_ = checked_mul(begin, unrolled_.program->config.mesh.size(kLayoutAxis));
 }
 
 // ---- copies ------------------------------------------------------------------------------------

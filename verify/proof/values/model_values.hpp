@@ -99,6 +99,7 @@ class ModelValues {
   void exchange(const Collective& collective);
   void find_largest(const Collective& collective, const CellUse& input);
   void move_layout(const Collective& collective, const ValueKey& key);
+  void gather_softmax(const Collective& collective, const CellUse& input);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
   void check_log_probs(const Copy& copy);
@@ -147,6 +148,7 @@ class ModelValues {
   Value cast_ = Value::unknown;  ///< of which a cast is made, or the largest magnitude taken
   std::int64_t first_row_ = 0;
   std::vector<ValueKey> largest_{};                 ///< of weights, made of their shards'
+  std::int64_t moved_from_ = 0;                     ///< byte of the value that a collective moves
   std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed
   ValueLayout made_ = ValueLayout::whole;           ///< of what it makes
   ValueLayout made_partials_ = ValueLayout::whole;  ///< likewise, of a norm's partial sums

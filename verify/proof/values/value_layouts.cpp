@@ -23,6 +23,8 @@ struct ValueRule {
   /// An operand that is in another layout than the others.
   std::string_view other = {};
   ValueLayout reads_other = kWhole;
+  /// An operand without which the rule does not hold.
+  std::string_view needs = {};
 };
 
 constexpr std::int64_t kForward = number_of(GemmKind::forward);
@@ -76,7 +78,19 @@ constexpr std::array kRules{
     alike(KernelKind::swiglu_forward, kRows),
     alike(KernelKind::swiglu_backward, kColumns),
     alike(KernelKind::swiglu_backward, kRows),
+    // Each rank has its own columns of a row in parts; the loss is that of the whole row.
+    alike(KernelKind::softmax_parts, kColumns),
+    ValueRule{.kind = KernelKind::cross_entropy,
+              .reads = kColumns,
+              .makes = {.values = kColumns},
+              .needs = "parts"},
+    ValueRule{.kind = KernelKind::cross_entropy_loss, .reads = kColumns, .needs = "parts"},
 };
+
+/// Operands that are whole on each rank, whatever the others are: angles, tokens, and what ranks
+/// have sent each other of their parts.
+constexpr std::array<std::string_view, 5> kAlwaysWhole{"rope_table", "labels", "positions",
+                                                       "tokens", "parts"};
 
 /// With several ranks on the axis these work on a rank's heads, which are columns.
 bool works_on_heads(KernelKind kind) {
@@ -92,9 +106,10 @@ struct Misfit {
 
 std::optional<Misfit> misfit(const ValueRule& rule, std::span<const ReadLayout> reads) {
   for (const ReadLayout& read : reads) {
-    // Tables of angles are whole on each rank.
-    const bool is_other = read.role == rule.other || read.role == "rope_table";
-    const ValueLayout wanted = is_other ? rule.reads_other : rule.reads;
+    const bool is_whole = std::ranges::find(kAlwaysWhole, read.role) != kAlwaysWhole.end();
+    const ValueLayout wanted = is_whole                  ? kWhole
+                               : read.role == rule.other ? rule.reads_other
+                                                         : rule.reads;
     if (read.layout != wanted) return Misfit{.operand = &read, .wanted = wanted};
   }
   return std::nullopt;
@@ -120,7 +135,9 @@ Result<MadeLayouts> made_by(KernelKind kind, std::int64_t variant, WeightCut wei
   }
   for (const ValueRule& rule : kRules) {
     const bool applies = rule.kind == kind && rule.weight == weight &&
-                         (kind != KernelKind::gemm || rule.variant == variant);
+                         (kind != KernelKind::gemm || rule.variant == variant) &&
+                         (rule.needs.empty() ||
+                          std::ranges::find(reads, rule.needs, &ReadLayout::role) != reads.end());
     if (!applies) continue;
     const auto found = misfit(rule, reads);
     if (!found) return rule.makes;

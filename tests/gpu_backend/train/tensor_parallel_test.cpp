@@ -1,0 +1,116 @@
+// Ranks that share blocks come to the loss and the weights of one rank: in fp64 up to what rounding
+// of sums makes, in bf16 as near as bf16 is.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/gpu_backend/train/equality_runs.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::fault_of;
+using test::Skewed;
+using test::Told;
+
+/// A way to train on eight sequences a step.
+struct Split {
+  std::int64_t outer = 1;
+  std::int64_t shard = 1;
+  std::int64_t tp = 1;
+  Strategy strategy = Strategy::optim_grads_params;
+  Recompute recompute = Recompute::selective;
+  std::int64_t micro_batch = 1;
+};
+
+std::string in_words(const Split& split) {
+  return std::to_string(split.outer) + " x " + std::to_string(split.shard) + " x tp " +
+         std::to_string(split.tp) + ", " + std::string(to_string(split.strategy));
+}
+
+PlanConfig config_of(const Split& split, PlanConfig config) {
+  config.mesh = data_parallel_mesh(split.outer, split.shard);
+  config.mesh.resize(Axis::tp, split.tp);
+  config.strategy = split.strategy;
+  config.recompute.kind = split.recompute;
+  config.micro_batch = split.micro_batch;
+  config.microbatches = 8 / (split.outer * split.shard * split.micro_batch);
+  return config;
+}
+
+PlanConfig shape_of_runs(DType dtype) {
+  PlanConfig config = test::nano(1);
+  config.model.kv_heads = 4;
+  config.logits_chunk = 6;  // the last chunk is shorter
+  config.param_dtype = dtype;
+  if (dtype == DType::fp64)
+    config.main_dtype = config.grad_dtype = config.reduce_dtype = DType::fp64;
+  return config;
+}
+
+Told run(const Split& split, const PlanConfig& shape, std::int64_t steps) {
+  const Skewed data(shape.model.vocab, 64, false);
+  const PlanConfig config = config_of(split, shape);
+  Told told = test::train(config, steps, data);
+  EXPECT_EQ(fault_of(told), "") << in_words(split);
+  EXPECT_TRUE(told.allocated_as_planned) << in_words(split);
+  return told;
+}
+
+/// The largest difference of two elements, over all parameters.
+double most_apart(const test::Weights& a, const test::Weights& b) {
+  double most = 0;
+  for (const auto& [name, values] : a)
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double apart = std::fabs(double{values[i]} - double{b.at(name)[i]});
+      most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+    }
+  return most;
+}
+
+const std::vector<Split>& splits() {
+  using enum Strategy;
+  static const std::vector<Split> all{
+      {.tp = 2},
+      {.tp = 4, .recompute = Recompute::full},
+      {.shard = 2, .tp = 2, .recompute = Recompute::none, .micro_batch = 2},
+      {.shard = 2, .tp = 2, .strategy = optim_grads},
+      {.shard = 2, .tp = 4, .strategy = optim, .recompute = Recompute::none},
+      {.outer = 2, .shard = 2, .tp = 2}};
+  return all;
+}
+
+/// Sums of terms are rounded in another order; nothing else differs.
+TEST(TensorParallelRuns, HaveTheWeightsOfOneRankInFp64) {
+  for (const bool tied : {true, false}) {
+    PlanConfig shape = shape_of_runs(DType::fp64);
+    shape.model.tied_embeddings = tied;
+    const Told one = run({.strategy = Strategy::no_shard}, shape, 3);
+    for (const Split& split : splits()) {
+      const Told told = run(split, shape, 3);
+      ASSERT_EQ(told.steps.size(), one.steps.size());
+      for (std::size_t s = 0; s < one.steps.size(); ++s) {
+        EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 1e-6) << in_words(split);
+        EXPECT_NEAR(told.steps[s].grad_norm, one.steps[s].grad_norm, 1e-6) << in_words(split);
+      }
+      EXPECT_TRUE(told.torn.empty()) << in_words(split);
+      EXPECT_LT(most_apart(told.weights, one.weights), 1e-6) << in_words(split);
+      EXPECT_LT(most_apart(told.gradients, one.gradients), 1e-6) << in_words(split);
+    }
+  }
+}
+
+TEST(TensorParallelRuns, StayNearOneRankInBf16) {
+  const PlanConfig shape = shape_of_runs(DType::bf16);
+  const Told one = run({.strategy = Strategy::no_shard}, shape, 4);
+  for (const Split& split : {Split{.tp = 2}, Split{.shard = 2, .tp = 4}}) {
+    const Told told = run(split, shape, 4);
+    for (std::size_t s = 0; s < one.steps.size(); ++s)
+      EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 0.02) << in_words(split);
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp
