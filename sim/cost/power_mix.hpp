@@ -35,7 +35,7 @@ namespace mfsdp {
 struct ClassFactors : PerKernelClass<double> {
   constexpr ClassFactors() : PerKernelClass<double>{{1, 1, 1, 1}} {}
 
-  double fp8_product = 1;  ///< of GEMMs in FP8, in place of product's
+  double fp8_product = 1;  ///< of GEMMs in FP8, whose class is that of all GEMMs
   friend bool operator==(const ClassFactors&, const ClassFactors&) = default;
 };
 

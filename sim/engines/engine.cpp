@@ -31,7 +31,7 @@ std::string only_gradients_text(EngineKind engine) {
 
 namespace {
 
-/// Which FP8 is described, and from where.
+/// Names the FP8 that is described, and its source.
 std::string_view fp8_basis(EngineFamily family) {
   if (family == EngineFamily::mcore)
     return "FP8: --fp8-format hybrid --fp8-recipe tensorwise without --fp8-param-gather; "
@@ -221,7 +221,7 @@ void check_gradient_types(EngineKind engine, const PlanConfig& config, Reasons& 
     reasons.add(does_otherwise(engine, "--reduce-dtype", only_gradients_text(engine)));
 }
 
-/// What torchao and Transformer Engine do not do, and what is not described of them.
+/// Refuses FP8 that torchao and Transformer Engine do not have, and that is not described.
 void check_fp8(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (!config.has_fp8()) return;
   const EngineTraits& traits = traits_of(engine);

@@ -61,7 +61,7 @@ class TeModules {
             Library library = Library::transformer_engine);
   /// The same of casts.
   void gemm_fp8(GemmKind kind, std::string_view name, const GemmSize& size);
-  /// Casts a tensor of so many elements in bf16.
+  /// Casts a tensor of `elements` in bf16.
   [[nodiscard]] TeCasts cast(std::string_view name, std::int64_t elements, LargestMagnitude largest,
                              bool transposes);
   /// Casts the weight in a step's first microbatch.

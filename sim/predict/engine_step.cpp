@@ -55,7 +55,7 @@ class Room {
   const EngineMemory& unlimited_;
 };
 
-/// What the allocator takes, and whether there is room for it.
+/// Sets the memory that the allocator takes, and whether there is room for it.
 void count_memory(EngineStep& step, const EngineMachine& machine) {
   step.settings = machine.settings;
   if (!machine.settings.limit) step.settings.garbage_collection_threshold = 0;

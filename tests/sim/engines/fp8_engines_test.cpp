@@ -61,7 +61,7 @@ TEST(Fp8Engines, MultiplyLinearLayersOfBlocksInFp8) {
 }
 
 TEST(Fp8Torchao, AnInputIsCastOnceForAllLayersThatReadIt) {
-  // Of a block: two norms, attention, SwiGLU. Seven gradients of outputs.
+  // A block has two norms, attention and SwiGLU, and seven gradients of outputs.
   const EnginePlan plan = framework_plan(kTorchao, config_in_fp8(), {"--modules=transformers"});
   for (const char* name : {"normed1_fp8", "mixed_fp8", "normed2_fp8", "product_fp8"})
     EXPECT_EQ(kernel_count(plan, KernelKind::cast_scaled, name), kFp8Layers) << name;
