@@ -82,6 +82,8 @@ struct PlanConfig {
   Fp8Recipe fp8 = Fp8Recipe::off;             ///< GEMMs of blocks' linear layers in FP8
   std::int64_t fp8_keep_bf16 = 0;             ///< first and as many last blocks without FP8
   Fp8Accumulate fp8_accumulate = Fp8Accumulate::fast_forward;
+  std::int64_t fp8_history = 0;     ///< delayed: steps whose amaxes are kept; 0: amax_slots()
+  Fp8Amax fp8_amax = Fp8Amax::max;  ///< delayed: the one that gives a scale
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 

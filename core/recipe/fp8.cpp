@@ -42,6 +42,7 @@ RecipeOperand whole_weight(const Linear& layer) { return as("input", weight(laye
 /// NAME.amax.
 void Builder::largest_of(const std::string& name, RecipeOperand input, std::int64_t rows,
                          std::int64_t cols) {
+  if (config.fp8 == Fp8Recipe::delayed) return;
   kernel(name + ".amax", KernelKind::amax, {{"beta", 0}, {"cols", cols}, {"rows", rows}},
          {as("input", std::move(input)), on("amax", name + ".amax")});
 }
@@ -51,7 +52,7 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
                                    RecipeOperand input, std::int64_t rows, std::int64_t cols,
                                    DType dtype, bool row, bool transposed) {
   Fp8Casts made{.scale = name + ".scale"};
-  std::vector<RecipeOperand> operands{as("input", std::move(input)), on("amax", amax)};
+  std::vector<RecipeOperand> operands{as("input", std::move(input)), amax_operand(amax)};
   const bool of_weight = operands.front().source == Source::weight;
   const auto add = [&](const char* role, std::string& as_name, const char* suffix) {
     as_name = name + suffix;
@@ -65,6 +66,9 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
   if (row) add("output", made.row, ".fp8");
   if (transposed) add("output_t", made.transposed, ".fp8_t");
   operands.push_back(on("output_scale", made.scale));
+  // Its first cast takes the largest magnitude for later steps.
+  if (config.fp8 == Fp8Recipe::delayed && name + ".amax" == amax)
+    operands.push_back(next_amax_operand(amax));
   kernel(name + ".cast", KernelKind::cast_scaled, {{"cols", cols}, {"rows", rows}},
          std::move(operands));
   return made;

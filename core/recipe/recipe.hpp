@@ -42,6 +42,8 @@ struct RecipeOperand {
   std::vector<std::int64_t> shape{};
   std::vector<std::int64_t> strides{};  ///< elements; empty means contiguous
   std::int64_t offset = 0;              ///< elements from the tensor's start
+  std::int64_t of_block = 0;            ///< elements further on for each block before
+  bool trains = false;                  ///< of the plan that trains alone
 };
 
 /// Attribute "beta" of a kernel that writes a weight gradient: 0 writes, 1 adds to the gradient of
@@ -103,6 +105,7 @@ inline constexpr std::string_view gemm_workspace = "gemm_workspace";
 inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
 inline constexpr std::string_view loss_scale =
     "loss_scale";  ///< fp32 [4]: core/plan/loss_scale.hpp
+inline constexpr std::string_view amax_history = "amax_history";  ///< core/plan/fp8.hpp
 }  // namespace global
 
 /// Bytes of the workspace that the kernels of the compute stream share: GEMMs may use all of it,

@@ -1,17 +1,24 @@
 // The peak rate of a kernel's matrix units.
 #pragma once
 
-#include "core/plan/kernel_spec.hpp"
+#include <algorithm>
+
+#include "core/plan/op.hpp"
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
 
-/// Data sheets of all GPUs with FP8 state twice the dense rate of bf16.
+/// Data sheets of all GPUs with FP8 state twice the dense rate of bf16; MXFP8 has FP8's.
 inline constexpr double kFp8Speed = 2;
 
-/// The dense peak of GEMMs and attention of that kind, which compute in bf16 or FP8.
-[[nodiscard]] constexpr Teraflops peak_of(KernelKind kind, const Gpu& gpu) {
-  return kind == KernelKind::gemm_fp8 ? kFp8Speed * gpu.bf16 : gpu.bf16;
+/// The dense peak of GEMMs and attention, which compute in bf16, FP8 or FP4.
+[[nodiscard]] inline Teraflops peak_of(const Kernel& kernel, const Gpu& gpu) {
+  if (!is_cast_gemm(kernel.kind)) return gpu.bf16;
+  const bool in_fp4 =
+      std::ranges::any_of(kernel.operands, [](const Operand& operand) {
+        return operand.access == Access::read && operand.dtype == DType::fp4_e2m1x2;
+      });
+  return in_fp4 && gpu.nvfp4 > 0 ? gpu.nvfp4 : kFp8Speed * gpu.bf16;
 }
 
 }  // namespace mfsdp

@@ -8,9 +8,13 @@
 
 #include "core/plan/instances.hpp"
 #include "sim/cost/cost_model.hpp"
+#include "sim/cost/peak.hpp"
 
 namespace mfsdp {
 namespace {
+
+/// Values in a row of a block of --fp8 blockwise.
+constexpr std::int64_t kBlockwiseRow = 128;
 
 /// The dtype of an operand; none for kernels without operands, which other engines have.
 std::optional<DType> dtype_of(const Kernel& kernel, std::string_view role) {
@@ -64,6 +68,18 @@ std::vector<std::string> CostModel::unmeasured(const Plan& plan) const {
     if (attends && measured.attention) add_unmeasured_attention(*kernel, kinds);
     if (kernel->kind == KernelKind::gemm_fp8 && !fp8_split_)
       kinds.insert("GEMMs in FP8 (priced at twice the rate of bf16)");
+    if (kernel->kind == KernelKind::gemm_blocks) {
+      const Gpu& gpu = cluster_.gpu;
+      const double times = peak_of(*kernel, gpu) / gpu.bf16;
+      const bool of_table = kernel->attribute("block") == kBlockwiseRow && fp8_split_ && block_rates_;
+      if (of_table)
+        kinds.insert("GEMMs with scales of blocks (priced by their ratio to scales of tensors in "
+                     "four forward shapes)");
+      else
+        kinds.insert(fmt::format("GEMMs with scales of blocks (priced at {:.3g} x the rate of bf16)",
+                                 times));
+      kinds.insert("casts with scales of blocks (priced as casts with scales of tensors)");
+    }
     if (kernel->kind != KernelKind::gemm || !measured.gemm) continue;
     const auto dtype = dtype_of(*kernel, "input");
     if (dtype && *dtype != DType::bf16)

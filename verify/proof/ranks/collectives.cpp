@@ -107,7 +107,8 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
       const Communicator& communicator =
           program.communicators[index.communicators[collective->communicator]];
       std::string why = misfit(*collective, communicator.size);
-      if (of_model && why.empty() && collective->reduction == Reduction::max)
+      if (of_model && why.empty() && collective->reduction == Reduction::max &&
+          !program.config.has_fp8())
         why = "takes the maximum of values of the model, which has none over ranks";
       if (of_model && why.empty() && collective->reduction == Reduction::sum &&
           !can_be_summed(collective->dtype))

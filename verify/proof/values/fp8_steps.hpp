@@ -5,11 +5,15 @@
 //   forward           E4M3 of x           and of W            as they are
 //   input gradient    E5M2 of dy          and E4M3 of W       W transposed
 //   weight gradient   E5M2 of dy          and E4M3 of x       both transposed
+//
+// With scales of blocks all casts are of one type, and a cast and its transpose have other scales.
 #pragma once
 
 #include <array>
 #include <optional>
+#include <string>
 
+#include "core/base/vocabulary.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/op.hpp"
 #include "verify/proof/values/model_steps.hpp"
@@ -19,11 +23,20 @@ namespace mfsdp::fp8 {
 /// The value that a matrix is, of which casts are made; none for parameters without FP8 GEMMs.
 [[nodiscard]] std::optional<Value> weight_of(ParameterRole role);
 
-/// Operands of `amax` and `cast_scaled`: forms of the value that is in their input.
-[[nodiscard]] std::array<Flow, 5> cast_flows(const Kernel& kernel);
+/// Operands of `amax` and casts: forms of the value that is in their input.
+[[nodiscard]] std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe);
 
 /// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
-[[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,
+[[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, Fp8Recipe recipe,
+                                                    std::int64_t variant,
                                                     std::optional<ParameterRole> parameter);
+
+/// The kind of GEMMs of that recipe.
+[[nodiscard]] KernelKind product_kind(Fp8Recipe recipe);
+
+/// What is wrong with the blocks of a cast or a GEMM; none of other kernels. `of_weight`: a cast of
+/// one.
+[[nodiscard]] std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe,
+                                                      bool of_weight);
 
 }  // namespace mfsdp::fp8

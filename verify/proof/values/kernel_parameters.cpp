@@ -19,7 +19,7 @@ KernelParameters parameters_of(const Op& op, const Kernel& kernel, const Program
     const bool is_made = !casts && operand.role == "weight_grad";
     if (!is_made && operand.role != (casts ? "input" : "weight")) continue;
     // The weights of FP8 GEMMs are casts, which lie among activations.
-    if (kernel.kind == KernelKind::gemm_fp8 && !is_made) continue;
+    if (is_cast_gemm(kernel.kind) && !is_made) continue;
     const Buffer& buffer = program.buffers[index.buffers[operand.buffer]];
     if (casts && !holds_weights(buffer)) continue;
     // Sums of chunks lie in a workspace.
