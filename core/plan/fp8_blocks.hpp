@@ -49,4 +49,9 @@ struct BlockFormat {
   return std::nullopt;
 }
 
+/// Whether casts read the largest magnitude of the tensor itself.
+[[nodiscard]] constexpr bool takes_amaxes(Fp8Recipe recipe) {
+  return recipe == Fp8Recipe::current || recipe == Fp8Recipe::nvfp4;
+}
+
 }  // namespace mfsdp

@@ -358,6 +358,7 @@ void Builder::norm_backward(NormBackward norm) {
   operands.push_back(std::move(norm.rstd));
   operands.push_back(weight(norm.role));
   if (bias) operands.push_back(weight(*bias));
+  if (norm.takes_amax) operands.push_back(amax_of(norm.d_residual));
   operands.push_back(std::move(norm.d_residual));
   operands.push_back(on("partials", partials));
   kernel(norm.name, bias ? KernelKind::layer_norm_backward : KernelKind::rms_norm_backward,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/model/lora.hpp"
+#include "core/plan/fp8_blocks.hpp"
 #include "core/recipe/recipe.hpp"
 
 namespace mfsdp::recipe {
@@ -81,6 +82,12 @@ struct Linear {
 /// the last addition.
 [[nodiscard]] std::string stream_name(const ModelShape& model);
 
+/// Whether a block casts the gradient of the residual; `fp8`: its layers multiply in FP8. With output
+/// norms it casts what their backward makes of it.
+[[nodiscard]] inline bool casts_residual_gradient(const ModelShape& model, bool fp8) {
+  return fp8 && !model.output_norms;
+}
+
 /// Builds a recipe. The first kernel that names a tensor declares it: with the operand's elements,
 /// scratch as workspace and others as activation, in a slot class named as the tensor. tensor()
 /// declares exceptions before.
@@ -134,8 +141,9 @@ class Builder {
     RecipeOperand input;  ///< the norm's input rows
     RecipeOperand rstd;
     RecipeOperand d_residual;
-    bool adds = true;       ///< to d_residual; else d_residual is written
-    std::int64_t cols = 0;  ///< 0: those of the hidden state
+    bool adds = true;         ///< to d_residual; else d_residual is written
+    std::int64_t cols = 0;    ///< 0: those of the hidden state
+    bool takes_amax = false;  ///< of d_residual, which an FP8 GEMM reads
   };
   void norm_backward(NormBackward norm);
   /// The attributes with those that all norms of the model have.
@@ -152,9 +160,17 @@ class Builder {
   std::vector<RecipeOp>* target = &recipe.forward;
   Phase phase = Phase::forward;
   std::string slot_class;  ///< of tensors that kernels declare, instead of their names
+  /// The operand `amax` of the kernel that makes a tensor. Casts of the tensor then use it; those of
+  /// other tensors have a kernel `amax` of their own.
+  [[nodiscard]] RecipeOperand amax_of(const RecipeOperand& made);
+  /// A later kernel, or one of another unit, has that operand.
+  void expect_amax_of(const RecipeOperand& made);
+
   // FP8 (fp8.cpp). Layers that gemm_forward, gemm_dgrad and gemm_wgrad know by name multiply in FP8:
   // what they read is cast once, with a scale from its largest magnitude.
   bool fp8 = false;
+  /// Whether casts of those layers read the tensor's own largest magnitude.
+  [[nodiscard]] bool casts_by_amax() const { return fp8 && takes_amaxes(config.fp8); }
   bool keeps_transposed = false;  ///< casts of inputs in forward, for weight gradients
 
  private:
@@ -174,8 +190,10 @@ class Builder {
   struct Fp8Casts {
     std::string row{}, transposed{}, scale{};
   };
-  void largest_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+  /// The tensor's largest magnitude, which casts named so have: its producer's, or that of a kernel.
+  void largest_of(const std::string& name, const RecipeOperand& input, std::int64_t rows,
                   std::int64_t cols);
+  /// `amax`: the name under which largest_of() has it.
   Fp8Casts cast_of(const std::string& name, const std::string& amax, RecipeOperand input,
                    std::int64_t rows, std::int64_t cols, DType dtype, bool row, bool transposed);
   Fp8Casts cast_of_d_output(const std::string& layer_name, const Linear& layer, std::int64_t rows,
@@ -188,7 +206,7 @@ class Builder {
                  RecipeOperand d_out, RecipeOperand d_in, bool adds);
   void fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                  RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds);
-  // Delayed scaling (fp8_history.cpp). `amax`: NAME.amax as above.
+  // Delayed scaling (fp8_history.cpp). `amax` as above.
   [[nodiscard]] RecipeOperand amax_operand(const std::string& amax) const;
   [[nodiscard]] RecipeOperand next_amax_operand(const std::string& amax) const;
   // Scales of blocks (fp8_blocks.cpp).
@@ -212,9 +230,11 @@ class Builder {
   void fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const;
   void declare(const RecipeOperand& operand);
 
-  std::map<ParameterRole, std::string> hidden_;  ///< by A: its latest output tensor
-  std::map<std::string, Fp8Casts> fp8_casts_;    ///< by tensor: casts that later GEMMs read too
-  std::map<std::string, BlockCasts> block_casts_;  ///< likewise
+  std::map<ParameterRole, std::string> hidden_;     ///< by A: its latest output tensor
+  std::map<std::string, Fp8Casts> fp8_casts_;       ///< by tensor: casts that later GEMMs read too
+  std::map<std::string, BlockCasts> block_casts_;   ///< likewise
+  std::map<std::string, RecipeOperand> made_amax_;  ///< by tensor, of those whose producer takes it
+  std::map<std::string, RecipeOperand> amax_;       ///< by the name of casts
 };
 
 }  // namespace mfsdp::recipe

@@ -4,7 +4,8 @@
 //   dgrad     d_out --amax, cast--> d8, d8_t     W --cast--> W8_t             d_in = d8 * W8_t^T
 //   wgrad     in --cast--> in8_t, unless it was kept                          d_W = d8_t * in8_t^T
 //
-// Each tensor has one amax. Casts of what is computed again, and of weights that are gathered again,
+// Each tensor has one amax: an output of the kernel that makes the tensor where that kernel has one,
+// else of a kernel `amax`. Casts of what is computed again, and of weights that are gathered again,
 // use that of forward: the values are the same.
 #include <algorithm>
 #include <utility>
@@ -39,12 +40,31 @@ RecipeOperand whole_weight(const Linear& layer) { return as("input", weight(laye
 
 }  // namespace
 
-/// NAME.amax.
-void Builder::largest_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+RecipeOperand Builder::amax_of(const RecipeOperand& made) {
+  expect_amax_of(made);
+  return made_amax_.at(made.name);
+}
+
+void Builder::expect_amax_of(const RecipeOperand& made) {
+  const std::string name = made.name + ".amax";
+  made_amax_[made.name] = from(made.source, on("amax", name));
+  if (made.source == Source::microbatch &&
+      std::ranges::find(recipe.tensors, name, &RecipeTensor::name) == recipe.tensors.end())
+    tensor({.name = name, .source = Source::microbatch, .dtype = DType::fp32, .elements = 1});
+}
+
+void Builder::largest_of(const std::string& name, const RecipeOperand& input, std::int64_t rows,
                          std::int64_t cols) {
   if (config.fp8 == Fp8Recipe::delayed) return;
+  const auto made = made_amax_.find(input.name);
+  if (input.source != Source::weight && input.source != Source::previous &&
+      made != made_amax_.end()) {
+    amax_[name] = made->second;
+    return;
+  }
+  amax_[name] = on("amax", name + ".amax");
   kernel(name + ".amax", KernelKind::amax, {{"beta", 0}, {"cols", cols}, {"rows", rows}},
-         {as("input", std::move(input)), on("amax", name + ".amax")});
+         {as("input", input), amax_[name]});
 }
 
 /// NAME.fp8 and NAME.fp8_t with NAME.scale.
@@ -67,7 +87,7 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
   if (transposed) add("output_t", made.transposed, ".fp8_t");
   operands.push_back(on("output_scale", made.scale));
   // Its first cast takes the largest magnitude for later steps.
-  if (config.fp8 == Fp8Recipe::delayed && name + ".amax" == amax)
+  if (config.fp8 == Fp8Recipe::delayed && name == amax)
     operands.push_back(next_amax_operand(amax));
   kernel(name + ".cast", KernelKind::cast_scaled, {{"cols", cols}, {"rows", rows}},
          std::move(operands));
@@ -79,8 +99,8 @@ Builder::Fp8Casts Builder::cast_of_d_output(const std::string& layer_name, const
   const std::string name = layer_name + ".d_output";
   if (const auto found = fp8_casts_.find(name); found != fp8_casts_.end()) return found->second;
   largest_of(name, d_output, rows, layer.outputs);
-  return fp8_casts_[name] = cast_of(name, name + ".amax", std::move(d_output), rows, layer.outputs,
-                                    kGradients, true, true);
+  return fp8_casts_[name] =
+             cast_of(name, name, std::move(d_output), rows, layer.outputs, kGradients, true, true);
 }
 
 std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& layer,
@@ -101,10 +121,10 @@ void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int
     largest_of(name + ".input", in, rows, layer.inputs);
     largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
   }
-  const Fp8Casts input = cast_of(name + ".input", first + ".input.amax", std::move(in), rows,
+  const Fp8Casts input = cast_of(name + ".input", first + ".input", std::move(in), rows,
                                  layer.inputs, kValues, true, keeps_transposed && !again);
   if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight.amax", whole_weight(layer),
+  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight", whole_weight(layer),
                                    layer.outputs, layer.inputs, kValues, true, false);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),
          {in_fp8(on("input", input.row), kValues), on("input_scale", input.scale),
@@ -116,7 +136,7 @@ void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64
                         RecipeOperand d_out, RecipeOperand d_in, bool adds) {
   const std::string first = layer_of(name);
   const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight.amax", whole_weight(layer),
+  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight", whole_weight(layer),
                                    layer.outputs, layer.inputs, kValues, false, true);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::input_gradient, layer, rows, adds),
          {in_fp8(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
@@ -131,7 +151,7 @@ void Builder::fp8_wgrad(const std::string& name, const Linear& layer, std::int64
   const auto kept = fp8_casts_.find(first + ".input");
   const Fp8Casts input = kept != fp8_casts_.end()
                              ? kept->second
-                             : cast_of(name + ".input", first + ".input.amax", std::move(in), rows,
+                             : cast_of(name + ".input", first + ".input", std::move(in), rows,
                                        layer.inputs, kValues, false, true);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::weight_gradient, layer, rows, adds),
          {in_fp8(on("d_output_t", gradient.transposed), kGradients),

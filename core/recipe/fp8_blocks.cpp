@@ -48,7 +48,7 @@ Builder::BlockCasts Builder::cast_blocks_of(const std::string& name, const std::
   const std::int64_t blocks = cols / format.block;
   const std::int64_t blocks_t = rows / format.block;
   const std::int64_t lines = format.lines(of_weight);
-  if (format.has_tensor_scale) operands.push_back(on("amax", first + ".amax"));
+  if (format.has_tensor_scale) operands.push_back(amax_operand(first));
   const auto add = [&](const char* role, std::string& as_name, const std::string& suffix,
                        DType dtype, std::int64_t elements) {
     as_name = name + suffix;

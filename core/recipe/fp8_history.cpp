@@ -15,14 +15,14 @@ constexpr std::array<std::string_view, 4> kLayers{"qkv", "attention_out", "gate_
 constexpr std::array<std::string_view, 3> kTensors{"input", "weight", "d_output"};
 static_assert(kLayers.size() * kTensors.size() == amax_history::tensors_of_block);
 
-/// The column of "qkv.weight.amax" among those of its block.
+/// The column of "qkv.weight" among those of its block.
 std::int64_t column_of(std::string_view amax) {
   std::int64_t column = 0;
   for (const std::string_view layer : kLayers)
     for (const std::string_view tensor : kTensors) {
       const std::size_t dot = layer.size();
       if (amax.starts_with(layer) && amax.substr(dot).starts_with('.') &&
-          amax.substr(dot + 1).starts_with(tensor))
+          amax.substr(dot + 1) == tensor)
         return column;
       ++column;
     }
@@ -42,7 +42,7 @@ RecipeOperand in_history(std::string role, std::string_view amax, std::int64_t r
 }  // namespace
 
 RecipeOperand Builder::amax_operand(const std::string& amax) const {
-  if (config.fp8 != Fp8Recipe::delayed) return on("amax", amax);
+  if (config.fp8 != Fp8Recipe::delayed) return amax_.at(amax);
   return in_history("amax", amax, 1, config);
 }
 

@@ -49,6 +49,7 @@ class BlockRecipe {
         recompute_(kind.recompute),
         slides_(kind.slides),
         other_rope_(kind.other_rope),
+        amax_below_(kind.amax_below),
         qkv_(b_.with_adapters(
             {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
         attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
@@ -83,6 +84,8 @@ class BlockRecipe {
       b_.slot_class.clear();
     }
     b_.phase = Phase::backward;
+    if (casts_residual_gradient(model_, b_.casts_by_amax()))
+      b_.expect_amax_of(residual_gradient("d_residual"));  // the unit after this one takes it
     if (experts_)
       backward_experts();
     else
@@ -133,16 +136,17 @@ class BlockRecipe {
                       on("output", at("attention_out")),
                       bias_of(ParameterRole::attention_out_bias));
     if (traits_.input_norms)
-      b_.norm_forward(
-          at("post_norm"), ParameterRole::post_norm,
-          {input_rows("residual"), on("delta", at("attention_out"))},
-          {on("residual_out", at("mid")), on("normed", at("normed2")), on("rstd", at("rstd2"))});
+      b_.norm_forward(at("post_norm"), ParameterRole::post_norm,
+                      {input_rows("residual"), on("delta", at("attention_out"))},
+                      with_amax("normed2", {on("residual_out", at("mid")),
+                                            on("normed", at("normed2")), on("rstd", at("rstd2"))}));
     if (experts_) return experts_->forward(suffix_);
     b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, mlp_rows(), on("output", at("gate_up")),
                     bias_of(ParameterRole::gate_up_bias));
     if (!again() || model_.output_norms)
-      b_.kernel(at(gates_.name), gates_.forward, inner_,
-                {on(gates_.input, at("gate_up")), on("product", at("product"))});
+      b_.kernel(
+          at(gates_.name), gates_.forward, inner_,
+          with_amax("product", {on(gates_.input, at("gate_up")), on("product", at("product"))}));
     if (model_.output_norms)
       normed_projection("mlp_out", down_, at("product"), ParameterRole::mlp_output_norm);
   }
@@ -161,8 +165,9 @@ class BlockRecipe {
       inputs.push_back(last ? on("skip", at("mid")) : input_rows("skip"));
       normed = last ? stream_name(model_) : at("mid");
     }
-    b_.norm_forward(at(name + ".norm"), norm, std::move(inputs),
-                    {on("normed", normed), on("rstd", at(name + ".rstd"))});
+    std::vector<RecipeOperand> outputs{on("normed", normed), on("rstd", at(name + ".rstd"))};
+    if (!traits_.input_norms && !last) outputs = with_amax("mid", std::move(outputs));
+    b_.norm_forward(at(name + ".norm"), norm, std::move(inputs), std::move(outputs));
   }
   /// Backward of the output norm: from the gradient of its output to "d_NAME", which it returns.
   RecipeOperand normed_projection_backward(const std::string& name, ParameterRole norm) {
@@ -173,7 +178,8 @@ class BlockRecipe {
                       .input = on("input", at(name + ".raw")),
                       .rstd = on("rstd", kept ? name + ".rstd" : at(name + ".rstd")),
                       .d_residual = on("d_residual", "d_" + name),
-                      .adds = false});
+                      .adds = false,
+                      .takes_amax = b_.casts_by_amax()});
     return on("d_output", "d_" + name);
   }
 
@@ -190,7 +196,7 @@ class BlockRecipe {
     outputs.push_back(on("normed", at("normed1")));
     outputs.push_back(on("rstd", at("rstd1")));
     b_.norm_forward(at("input_norm"), ParameterRole::input_norm, std::move(inputs),
-                    std::move(outputs));
+                    with_amax("normed1", std::move(outputs)));
   }
 
   void forward_attention() {
@@ -334,6 +340,14 @@ class BlockRecipe {
     return sizes;
   }
 
+  /// The operands of a kernel that makes a tensor, with the amax for its casts. What is computed
+  /// again has that of forward.
+  [[nodiscard]] std::vector<RecipeOperand> with_amax(const char* made,
+                                                     std::vector<RecipeOperand> operands) {
+    if (b_.casts_by_amax() && !again()) operands.push_back(b_.amax_of(on("amax", made)));
+    return operands;
+  }
+
   static RecipeOperand residual_gradient(const char* role) {
     return from(Source::microbatch, on(role, "d_residual"));
   }
@@ -354,9 +368,12 @@ class BlockRecipe {
         model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
                             : residual_gradient("d_output");
     b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
+    std::vector<RecipeOperand> activation{
+        on(gates_.input, at("gate_up")),
+        has_product() ? on("d_product") : rewritten(on("d_product"))};
+    if (b_.casts_by_amax()) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
     b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
-              {on(gates_.input, at("gate_up")),
-               has_product() ? on("d_product") : rewritten(on("d_product"))});
+              std::move(activation));
     b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
                   on("input", has_product() ? at("product") : "d_product"),
                   weight_grad(ParameterRole::down));
@@ -396,12 +413,14 @@ class BlockRecipe {
 
   void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
                      RecipeOperand input, const std::string& rstd) {
+    const bool of_fp8 = role == ParameterRole::post_norm ? b_.casts_by_amax() : amax_below_;
     b_.norm_backward({.name = name,
                       .role = role,
                       .d_normed = kept_or(on("d_normed", d_normed)),
                       .input = std::move(input),
                       .rstd = on("rstd", rstd),
-                      .d_residual = residual_gradient("d_residual")});
+                      .d_residual = residual_gradient("d_residual"),
+                      .takes_amax = casts_residual_gradient(model_, of_fp8)});
   }
 
   void backward_attention() {
@@ -515,6 +534,7 @@ class BlockRecipe {
   Recompute recompute_;
   bool slides_;
   bool other_rope_;
+  bool amax_below_;
   Linear qkv_;
   Linear attention_out_;
   Linear gate_up_;

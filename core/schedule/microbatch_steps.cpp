@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/plan/fp8_blocks.hpp"
 #include "core/schedule/microbatch.hpp"
 
 namespace mfsdp::schedule {
@@ -82,7 +83,8 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
         .slides = config_.model.slides(block),
         .other_rope = config_.model.has_other_rope(block),
         .experts = config_.model.has_experts(block),
-        .fp8 = config_.has_fp8(block)};
+        .fp8 = config_.has_fp8(block),
+        .amax_below = block > 0 && config_.has_fp8(block - 1) && takes_amaxes(config_.fp8)};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {

@@ -67,6 +67,21 @@ bool Model::casts(const std::string& value) const {
   return false;
 }
 
+/// A kernel that makes a value may take its largest magnitude too.
+void Model::add_with_amax(Step step) {
+  static const std::map<std::string, std::string> makers{
+      {"rms_norm_forward", "normed"}, {"rms_norm_backward", "d_residual"},
+      {"swiglu_forward", "product"},  {"swiglu_backward", "gate_up"},
+      {"geglu_forward", "product"},   {"geglu_backward", "gate_up"}};
+  const auto maker = makers.find(step.kernel);
+  if (maker == makers.end()) return;
+  const auto made = std::ranges::find(step.flows, maker->second, &Flow::role);
+  Flow amax = makes("amax", "fp32", {1}, "");
+  amax.makes = {"amax " + made->makes.name, made->makes.shift};
+  step.flows.push_back(std::move(amax));
+  steps_[step.kernel].push_back(std::move(step));
+}
+
 void Model::add_casts(const std::string& value, const char* type, const Shape& shape,
                       const Flow& source) {
   if (casts(value)) return;

@@ -138,6 +138,7 @@ void Model::add(Step step) {
   const std::string product = multiplies(step.kernel) ? fmt::format(" {}", step.product) : "";
   // With more attributes first: what a kernel has beside those of its step is refused at once.
   auto& steps = steps_[step.kernel + product];
+  if (fp8_recipe_ == "current" || fp8_recipe_ == "nvfp4") add_with_amax(step);
   const auto at = step.attributes.contains("scale") ? steps.begin() : steps.end();
   steps.insert(at, std::move(step));
 }

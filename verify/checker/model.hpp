@@ -120,6 +120,7 @@ class Model {
   void add_block_product(const std::string& parameter, Int outputs, Int inputs,
                          const std::array<const char*, 4>& values);
   [[nodiscard]] bool casts(const std::string& value) const;
+  void add_with_amax(Step step);
   void add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                        const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.

@@ -25,6 +25,7 @@ struct RmsNormForward {
   T* residual_out = nullptr;
   T* normed = nullptr;
   Real<T>* rstd = nullptr;
+  float* amax = nullptr;  ///< [1]: the largest |normed|; null where not wanted
 
   void state(auto& op) {
     op.attribute("cols", cols);
@@ -38,6 +39,7 @@ struct RmsNormForward {
     op.writes("residual_out", residual_out, {"rows", "cols"}, {.optional = true});
     op.writes("normed", normed, {"rows", "cols"});
     op.writes("rstd", rstd, {"rows"});
+    op.writes("amax", amax, {1}, {.optional = true, .element = Element::fp32});
     op.expect((delta == nullptr) == (residual_out == nullptr), "residual_out",
               "expected together with delta, or neither");
   }
@@ -59,6 +61,7 @@ struct RmsNormBackward {
   T* normed = nullptr;  ///< may be d_normed: each row is read first; null where not wanted
   /// Of the weight's gradient; row i adds to row i % partial_rows.
   Real<T>* partials = nullptr;
+  float* amax = nullptr;  ///< [1]: the largest |d_residual|; null where not wanted
   Pieces pieces = {};
 
   void state(auto& op) {
@@ -71,6 +74,7 @@ struct RmsNormBackward {
     op.reads("weight", weight, {"cols"});
     op.adds("d_residual", d_residual, adds, {"rows", "cols"});
     op.writes("partials", partials, {"partial_rows", "cols"});
+    op.writes("amax", amax, {1}, {.optional = true, .element = Element::fp32});
     op.dim("partial_rows", partial_rows);
     op.pieces("rows", "input", rows, pieces);
     op.expect(partial_rows >= 1, "partials", "expected at least one row");

@@ -14,12 +14,14 @@ struct SwigluForward {
   std::int64_t cols = 0;
   const T* gate_up = nullptr;  ///< gates first
   T* product = nullptr;
+  float* amax = nullptr;  ///< [1]: the largest |product|; null where not wanted
 
   void state(auto& op) {
     op.attribute("cols", cols);
     op.attribute("rows", rows);
     op.reads("gate_up", gate_up, {"rows", {2, "cols"}});
     op.writes("product", product, {"rows", "cols"});
+    op.writes("amax", amax, {1}, {.optional = true, .element = Element::fp32});
   }
 };
 
@@ -30,13 +32,15 @@ struct SwigluBackward {
   std::int64_t cols = 0;
   T* gate_up = nullptr;  ///< gates first
   const T* d_product = nullptr;
-  T* product = nullptr;  ///< recomputed over d_product, which is read first; null where not wanted
+  T* product = nullptr;   ///< recomputed over d_product, which is read first; null where not wanted
+  float* amax = nullptr;  ///< [1]: the largest magnitude of the gradient; null where not wanted
 
   void state(auto& op) {
     op.attribute("cols", cols);
     op.attribute("rows", rows);
     op.updates("gate_up", gate_up, {"rows", {2, "cols"}});
     op.yields("d_product", d_product, product, {"rows", "cols"});
+    op.writes("amax", amax, {1}, {.optional = true, .element = Element::fp32});
   }
 };
 

@@ -222,8 +222,7 @@ Result<void> check_transposes(std::string_view kernel, std::int64_t rows, std::i
 
 template <class T>
 Result<void> amax(const Amax<T>& k, cudaStream_t stream) {
-  if (!k.adds)
-    MFSDP_TRY(check(cudaMemsetAsync(k.amax, 0, sizeof *k.amax, stream), "cudaMemsetAsync", "amax"));
+  if (!k.adds) MFSDP_TRY(begin_amax(k.amax, "amax", stream));
   const std::int64_t count = k.rows * k.cols;
   if (count == 0) return {};
   const auto launch = [&](auto n) {

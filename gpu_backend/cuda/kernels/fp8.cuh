@@ -65,6 +65,12 @@ class Largest {
   std::uint32_t bits_ = 0;  ///< of bf16: two halves
 };
 
+/// Before kernels raise it. Null: not wanted.
+[[nodiscard]] inline Result<void> begin_amax(float* amax, const char* kernel, cudaStream_t stream) {
+  if (amax == nullptr) return {};
+  return check(cudaMemsetAsync(amax, 0, sizeof *amax, stream), "cudaMemsetAsync", kernel);
+}
+
 /// Raises *amax to the largest of a block's bits. Call it in all threads of complete warps. The order
 /// of blocks has no influence.
 __device__ inline void raise_to(std::uint32_t bits, float* amax) {

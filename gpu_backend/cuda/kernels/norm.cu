@@ -19,8 +19,7 @@ __device__ float normed(float x, float rstd, float weight) { return x * rstd * w
 
 /// A row lies in a block's registers, kVectors packs of N elements in each thread.
 template <class T, int N, int kVectors>
-__global__ void __launch_bounds__(kMaxThreads)
-    forward_in_registers(const RmsNormForward<T> k, float* amax) {
+__global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNormForward<T> k) {
   __shared__ float shared[kMaxWarps];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * k.cols;
   float x[kVectors][N];
@@ -62,14 +61,14 @@ __global__ void __launch_bounds__(kMaxThreads)
     }
     const auto made = narrow_all<T, N>(x[v]);
     store<N>(k.normed + row + col, made);
-    if (amax != nullptr) largest.add(made);
+    if (k.amax != nullptr) largest.add(made);
   }
-  if (amax != nullptr) raise_to(largest.bits(), amax);
+  if (k.amax != nullptr) raise_to(largest.bits(), k.amax);
 }
 
 /// Rows of any length and alignment, element by element.
 template <class T>
-__global__ void forward_any(const RmsNormForward<T> k, float* amax) {
+__global__ void forward_any(const RmsNormForward<T> k) {
   __shared__ float shared[kMaxWarps];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * k.cols;
   const T* const x = k.delta != nullptr ? k.residual_out : k.residual;
@@ -94,7 +93,7 @@ __global__ void forward_any(const RmsNormForward<T> k, float* amax) {
     store<1>(k.normed + row + col, rounded);
     largest.add(rounded);
   }
-  if (amax != nullptr) raise_to(largest.bits(), amax);
+  if (k.amax != nullptr) raise_to(largest.bits(), k.amax);
 }
 
 constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
@@ -142,6 +141,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
   }
   // As many times for all groups, because they synchronise.
   std::int64_t first_row = blockIdx.x;
+  Largest<T> largest;
   for (int turn = 0; (grouped ? first_row : row) < k.rows; turn ^= 1, first_row += step) {
     const bool is_row = !grouped || row < k.rows;
     if (!kAhead && is_row) {
@@ -191,10 +191,13 @@ __global__ void __launch_bounds__(kBackwardThreads)
         if (k.adds) dx[i] += element(this_before[v], i);
         again[i] = normed(input, this_rstd, w);
       }
-      store_narrowed<N>(k.d_residual + at, dx);
+      const auto made = narrow_all<T, N>(dx);
+      store<N>(k.d_residual + at, made);
+      if (k.amax != nullptr) largest.add(made);
       if (k.normed != nullptr) store_narrowed<N>(k.normed + at, again);
     }
   }
+  if (k.amax != nullptr) raise_to(largest.bits(), k.amax);
   if constexpr (grouped) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
@@ -227,6 +230,7 @@ __global__ void backward_any(const RmsNormBackward<T> k) {
   float* const partial = k.partials + blockIdx.x * k.cols;
   for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x) partial[col] = 0;
   int turn = 0;
+  Largest<T> largest;
   for (std::int64_t row = blockIdx.x; row < k.rows; row += k.partial_rows, turn ^= 1) {
     const std::int64_t at = row * k.cols;
     const float rstd = k.rstd[row];
@@ -242,10 +246,14 @@ __global__ void backward_any(const RmsNormBackward<T> k) {
       const float weight = k.weight_offset + widened(k.weight[col]);
       const float before = k.adds ? widened(k.d_residual[at + col]) : 0.0F;
       partial[col] += gradient * input * rstd;
-      k.d_residual[at + col] = narrowed<T>(before + (rstd * weight * gradient - input * shrink));
+      const float dx[1] = {before + (rstd * weight * gradient - input * shrink)};
+      const auto made = narrow_all<T, 1>(dx);
+      store<1>(k.d_residual + at + col, made);
+      if (k.amax != nullptr) largest.add(made);
       if (k.normed != nullptr) k.normed[at + col] = narrowed<T>(normed(input, rstd, weight));
     }
   }
+  if (k.amax != nullptr) raise_to(largest.bits(), k.amax);
 }
 
 // ---- column sums -------------------------------------------------------------------------------
@@ -302,16 +310,17 @@ Result<void> sum_rows(std::int64_t rows, std::int64_t cols, const T* in, bool ad
 }  // namespace
 
 template <class T>
-Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream, float* amax) {
+Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
+  MFSDP_TRY(begin_amax(k.amax, "rms_norm_forward", stream));
   if (k.rows == 0) return {};
   constexpr int N = kPack<T>;
   const bool aligned =
       is_aligned({k.residual, k.delta, k.weight, k.skip, k.residual_out, k.normed}, 16);
   const RowBlock block = row_block<T>(k.cols, 256, kMaxThreads, aligned);
   with_vectors(block.vectors, [&](auto vectors) {
-    forward_in_registers<T, N, vectors()><<<grid_of(k.rows), block.threads, 0, stream>>>(k, amax);
+    forward_in_registers<T, N, vectors()><<<grid_of(k.rows), block.threads, 0, stream>>>(k);
   });
-  if (block.vectors == 0) forward_any<<<grid_of(k.rows), 256, 0, stream>>>(k, amax);
+  if (block.vectors == 0) forward_any<<<grid_of(k.rows), 256, 0, stream>>>(k);
   return launched("rms_norm_forward");
 }
 
@@ -379,6 +388,7 @@ Result<void> exact_rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t s
 template <class T>
 Result<void> rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
                                ExactOutlier* outlier) {
+  MFSDP_TRY(begin_amax(k.amax, "rms_norm_backward", stream));
   if (k.pieces.grid) return exact_rms_norm_backward(k, stream, outlier);
   return launch_backward(k, kGroupedThreads, stream);
 }
@@ -411,9 +421,9 @@ Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream, ExactOu
   return sum_rows(k.partial_rows, k.cols, k.partials, k.adds, k.out, stream);
 }
 
-template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t, float*);
-template Result<void> rms_norm_forward(const RmsNormForward<Fp16>&, cudaStream_t, float*);
-template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t, float*);
+template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t);
+template Result<void> rms_norm_forward(const RmsNormForward<Fp16>&, cudaStream_t);
+template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t);
 template Result<void> rms_norm_backward(const RmsNormBackward<Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> rms_norm_backward(const RmsNormBackward<Fp16>&, cudaStream_t, ExactOutlier*);
 template Result<void> rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t, ExactOutlier*);

@@ -13,7 +13,7 @@ namespace mfsdp::cuda {
 
 template <class T>
 [[nodiscard]] Result<void> rms_norm_forward(const kernels::RmsNormForward<T>& k,
-                                            cudaStream_t stream, float* amax = nullptr);
+                                            cudaStream_t stream);
 
 /// One block for each row of partials. Under --exact-sums pieces are processed consecutively, with
 /// at least two rows each; the first row of partials is their sum, the others end as 0.

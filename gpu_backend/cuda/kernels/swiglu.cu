@@ -14,7 +14,7 @@ constexpr int kThreads = 256;
 constexpr std::int64_t kMaxGridRows = 65535;
 
 template <class Gate, class T, int N>
-__global__ void forward(const SwigluForward<T> k, float* amax) {
+__global__ void forward(const SwigluForward<T> k) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   Largest<T> largest;
   for (std::int64_t row = blockIdx.y; row < k.rows && col < k.cols; row += gridDim.y) {
@@ -27,13 +27,13 @@ __global__ void forward(const SwigluForward<T> k, float* amax) {
     for (int i = 0; i < N; ++i) up[i] = gated_product(gate[i], sigmoid<T>(Gate::z(gate[i])), up[i]);
     const auto product = narrow_all<T, N>(up);
     store<N>(k.product + row * k.cols + col, product);
-    if (amax != nullptr) largest.add(product);
+    if (k.amax != nullptr) largest.add(product);
   }
-  if (amax != nullptr) raise_to(largest.bits(), amax);
+  if (k.amax != nullptr) raise_to(largest.bits(), k.amax);
 }
 
 template <class Gate, class T, int N>
-__global__ void backward(const SwigluBackward<T> k, float* amax) {
+__global__ void backward(const SwigluBackward<T> k) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   Largest<T> largest;
   for (std::int64_t row = blockIdx.y; row < k.rows && col < k.cols; row += gridDim.y) {
@@ -51,11 +51,11 @@ __global__ void backward(const SwigluBackward<T> k, float* amax) {
     store<N>(gates, d_gate);
     store<N>(gates + k.cols, d_up);
     if (k.product != nullptr) store_narrowed<N>(k.product + row * k.cols + col, d);
-    if (amax == nullptr) continue;
+    if (k.amax == nullptr) continue;
     largest.add(d_gate);
     largest.add(d_up);
   }
-  if (amax != nullptr) raise_to(largest.bits(), amax);
+  if (k.amax != nullptr) raise_to(largest.bits(), k.amax);
 }
 
 // ---- without a gate: consecutive elements ------------------------------------------------------
@@ -99,31 +99,31 @@ dim3 grid_of_rows(std::int64_t rows, std::int64_t packs, bool takes_amax) {
 }
 
 template <class Gate, class T>
-Result<void> gated_forward(const SwigluForward<T>& k, cudaStream_t stream, float* amax,
-                           const char* kernel) {
+Result<void> gated_forward(const SwigluForward<T>& k, cudaStream_t stream, const char* kernel) {
+  MFSDP_TRY(begin_amax(k.amax, kernel, stream));
   if (k.rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
   if (k.cols % N == 0 && is_aligned({k.gate_up, k.product}, 16))
     forward<Gate, T, N>
-        <<<grid_of_rows(k.rows, k.cols / N, amax != nullptr), kThreads, 0, stream>>>(k, amax);
+        <<<grid_of_rows(k.rows, k.cols / N, k.amax != nullptr), kThreads, 0, stream>>>(k);
   else
     forward<Gate, T, 1>
-        <<<grid_of_rows(k.rows, k.cols, amax != nullptr), kThreads, 0, stream>>>(k, amax);
+        <<<grid_of_rows(k.rows, k.cols, k.amax != nullptr), kThreads, 0, stream>>>(k);
   return launched(kernel);
 }
 
 template <class Gate, class T>
-Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, float* amax,
-                            const char* kernel) {
+Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, const char* kernel) {
+  MFSDP_TRY(begin_amax(k.amax, kernel, stream));
   if (k.rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
   if (k.cols % N == 0 && is_aligned({k.gate_up, k.d_product, k.product}, 16)) {
     prefer_cache<backward<Gate, T, N>>();
     backward<Gate, T, N>
-        <<<grid_of_rows(k.rows, k.cols / N, amax != nullptr), kThreads, 0, stream>>>(k, amax);
+        <<<grid_of_rows(k.rows, k.cols / N, k.amax != nullptr), kThreads, 0, stream>>>(k);
   } else {
     backward<Gate, T, 1>
-        <<<grid_of_rows(k.rows, k.cols, amax != nullptr), kThreads, 0, stream>>>(k, amax);
+        <<<grid_of_rows(k.rows, k.cols, k.amax != nullptr), kThreads, 0, stream>>>(k);
   }
   return launched(kernel);
 }
@@ -131,20 +131,20 @@ Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, flo
 }  // namespace
 
 template <class T>
-Result<void> swiglu_forward(const SwigluForward<T>& k, cudaStream_t stream, float* amax) {
-  return gated_forward<Silu>(k, stream, amax, "swiglu_forward");
+Result<void> swiglu_forward(const SwigluForward<T>& k, cudaStream_t stream) {
+  return gated_forward<Silu>(k, stream, "swiglu_forward");
 }
 template <class T>
-Result<void> swiglu_backward(const SwigluBackward<T>& k, cudaStream_t stream, float* amax) {
-  return gated_backward<Silu>(k, stream, amax, "swiglu_backward");
+Result<void> swiglu_backward(const SwigluBackward<T>& k, cudaStream_t stream) {
+  return gated_backward<Silu>(k, stream, "swiglu_backward");
 }
 template <class T>
 Result<void> geglu_forward(const SwigluForward<T>& k, cudaStream_t stream) {
-  return gated_forward<GeluTanh>(k, stream, nullptr, "geglu_forward");
+  return gated_forward<GeluTanh>(k, stream, "geglu_forward");
 }
 template <class T>
 Result<void> geglu_backward(const SwigluBackward<T>& k, cudaStream_t stream) {
-  return gated_backward<GeluTanh>(k, stream, nullptr, "geglu_backward");
+  return gated_backward<GeluTanh>(k, stream, "geglu_backward");
 }
 
 template <class T>
@@ -180,12 +180,12 @@ template Result<void> gelu_forward(const GeluForward<float>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<Bf16>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<Fp16>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<float>&, cudaStream_t);
-template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t, float*);
-template Result<void> swiglu_forward(const SwigluForward<Fp16>&, cudaStream_t, float*);
-template Result<void> swiglu_forward(const SwigluForward<float>&, cudaStream_t, float*);
-template Result<void> swiglu_backward(const SwigluBackward<Bf16>&, cudaStream_t, float*);
-template Result<void> swiglu_backward(const SwigluBackward<Fp16>&, cudaStream_t, float*);
-template Result<void> swiglu_backward(const SwigluBackward<float>&, cudaStream_t, float*);
+template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
+template Result<void> swiglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
+template Result<void> swiglu_forward(const SwigluForward<float>&, cudaStream_t);
+template Result<void> swiglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
+template Result<void> swiglu_backward(const SwigluBackward<Fp16>&, cudaStream_t);
+template Result<void> swiglu_backward(const SwigluBackward<float>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<float>&, cudaStream_t);

@@ -1,6 +1,5 @@
 // SwiGLU, GeGLU and GELU on CUDA, for bf16, fp16 and fp32. Each queues one launch on the stream and
-// returns. `amax`, fp32[1] or null, becomes at least the largest magnitude of what is stored: forward's
-// output, backward's gradient of gate and up.
+// returns, after a memset where there is an `amax`.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,12 +10,11 @@
 namespace mfsdp::cuda {
 
 template <class T>
-[[nodiscard]] Result<void> swiglu_forward(const kernels::SwigluForward<T>& k, cudaStream_t stream,
-                                          float* amax = nullptr);
+[[nodiscard]] Result<void> swiglu_forward(const kernels::SwigluForward<T>& k, cudaStream_t stream);
 
 template <class T>
-[[nodiscard]] Result<void> swiglu_backward(const kernels::SwigluBackward<T>& k, cudaStream_t stream,
-                                           float* amax = nullptr);
+[[nodiscard]] Result<void> swiglu_backward(const kernels::SwigluBackward<T>& k,
+                                           cudaStream_t stream);
 
 template <class T>
 [[nodiscard]] Result<void> geglu_forward(const kernels::SwigluForward<T>& k, cudaStream_t stream);

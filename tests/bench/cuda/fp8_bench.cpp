@@ -170,8 +170,9 @@ class Kernels {
                                                      .weight = weight.data(),
                                                      .residual_out = a_.take<Bf16>(rows),
                                                      .normed = a_.take<Bf16>(rows),
-                                                     .rstd = a_.take<float>(kTokens)},
-                       nullptr, found);
+                                                     .rstd = a_.take<float>(kTokens),
+                                                     .amax = found},
+                       nullptr);
                  });
     }
     const std::int64_t products = kTokens * kIntermediate;
@@ -183,8 +184,9 @@ class Kernels {
                        kernels::SwigluForward<Bf16>{.rows = kTokens,
                                                     .cols = kIntermediate,
                                                     .gate_up = a_.take<Bf16>(2 * products),
-                                                    .product = a_.take<Bf16>(products)},
-                       nullptr, found);
+                                                    .product = a_.take<Bf16>(products),
+                                                    .amax = found},
+                       nullptr);
                  });
       table_.row("swiglu_backward" + more, sizes(kTokens, kIntermediate), 5 * products * 2,
                  [&, this] {
@@ -192,8 +194,9 @@ class Kernels {
                        kernels::SwigluBackward<Bf16>{.rows = kTokens,
                                                      .cols = kIntermediate,
                                                      .gate_up = a_.take<Bf16>(2 * products),
-                                                     .d_product = a_.take<Bf16>(products)},
-                       nullptr, found);
+                                                     .d_product = a_.take<Bf16>(products),
+                                                     .amax = found},
+                       nullptr);
                  });
     }
     const auto targets = [this](std::int64_t count, auto tag) {

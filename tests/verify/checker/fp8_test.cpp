@@ -102,15 +102,33 @@ TEST(Fp8Plans, AProductReadsTheScaleOfItsCast) {
 }
 
 TEST(Fp8Plans, ACastIsOfTheTensorWhoseMagnitudeWasTaken) {
-  EXPECT_THAT(refused(exchanged("layers.1.down.input.amax", "input", "layers.1.swiglu", "gate_up")),
+  EXPECT_THAT(refused(exchanged("layers.1.attention_out.input.amax", "input", "layers.1.rope",
+                                "query_key")),
               HasSubstr("MF"));
   EXPECT_THAT(
       refused(exchanged("layers.1.gate_up.input.cast", "amax", "layers.1.qkv.weight.cast", "amax")),
       HasSubstr("expected the largest magnitude of 'normed2' of layers.1"));
+  EXPECT_THAT(refused(exchanged("layers.1.down.input.cast", "amax", "layers.1.post_norm", "amax")),
+              HasSubstr("expected the largest magnitude of 'product' of layers.1"));
+  EXPECT_THAT(refused(exchanged("layers.1.attention_out.d_output.cast", "amax",
+                                "layers.1.swiglu.backward", "amax")),
+              HasSubstr("expected the largest magnitude of 'd_mid' of layers.1"));
+}
+
+/// Of kernels that make it, too: a magnitude of the tensor before is another one.
+TEST(Fp8Plans, AMagnitudeIsTakenOfEachTensor) {
+  for (const char* maker : {"layers.1.post_norm", "layers.1.swiglu", "layers.1.post_norm.backward",
+                            "layers.1.input_norm.backward", "head.final_norm.backward"})
+    EXPECT_THAT(refused([&](EditedPlan& plan) {
+                  auto& operands = plan.kernel("only", maker).operands;
+                  std::erase_if(operands, [](const Operand& o) { return o.role == "amax"; });
+                }),
+                HasSubstr("MF1"))
+        << maker;
 }
 
 TEST(Fp8Plans, CastsThatAreLeftOut) {
-  for (const char* cast : {"layers.1.qkv.input.amax", "layers.1.qkv.weight.amax",
+  for (const char* cast : {"layers.1.attention_out.input.amax", "layers.1.qkv.weight.amax",
                            "layers.0.down.weight.cast", "layers.1.gate_up.dgrad.weight.cast",
                            "layers.0.down.d_output.cast", "layers.1.down.input.cast"})
     for (const std::int64_t microbatches : {1, 2})

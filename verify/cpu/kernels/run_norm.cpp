@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "verify/cpu/kernels/exact.hpp"
+#include "verify/cpu/kernels/fp8.hpp"
 #include "verify/cpu/kernels/layer_norm.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 #include "verify/cpu/kernels/run_kind.hpp"
@@ -23,7 +24,10 @@ Result<void> sum_columns(const Kernel& kernel, const ColumnSums<T, G>& k, Real<T
 
 template <>
 Result<void> run_kind(const KernelRun<K::rms_norm_forward>& run) {
-  return run([](const auto& k) { rms_norm_forward(k); });
+  return run([](const auto& k) {
+    rms_norm_forward(k);
+    if (k.amax != nullptr) *k.amax = largest_magnitude(k.normed, k.rows * k.cols);
+  });
 }
 
 template <>
@@ -31,6 +35,7 @@ Result<void> run_kind(const KernelRun<K::rms_norm_backward>& run) {
   return run([&]<class T>(const RmsNormBackward<T>& k) {
     return with_grid<Real<T>>(k.pieces.grid, run.kernel(), "partials", [&](auto* sums) {
       sums != nullptr ? exact_rms_norm_backward(k, *sums) : rms_norm_backward(k);
+      if (k.amax != nullptr) *k.amax = largest_magnitude(k.d_residual, k.rows * k.cols);
     });
   });
 }

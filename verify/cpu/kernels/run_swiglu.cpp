@@ -1,3 +1,4 @@
+#include "verify/cpu/kernels/fp8.hpp"
 #include "verify/cpu/kernels/run_kind.hpp"
 #include "verify/cpu/kernels/swiglu.hpp"
 
@@ -6,7 +7,10 @@ namespace {
 
 template <class Gate, KernelKind kind>
 Result<void> run_gated_forward(const KernelRun<kind>& run) {
-  return run([](const auto& k) { gated_forward<Gate>(k.rows, k.cols, k.gate_up, k.product); });
+  return run([](const auto& k) {
+    gated_forward<Gate>(k.rows, k.cols, k.gate_up, k.product);
+    if (k.amax != nullptr) *k.amax = largest_magnitude(k.product, k.rows * k.cols);
+  });
 }
 
 template <class Gate, KernelKind kind>
@@ -16,6 +20,7 @@ Result<void> run_gated_backward(const KernelRun<kind>& run) {
       gated_backward<Gate>(k.rows, k.cols, k.gate_up, k.product);
     else
       gated_backward<Gate>(k.rows, k.cols, k.gate_up, k.d_product);
+    if (k.amax != nullptr) *k.amax = largest_magnitude(k.gate_up, 2 * k.rows * k.cols);
   });
 }
 

@@ -65,6 +65,24 @@ std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe) 
   return flows;
 }
 
+std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step) {
+  std::string_view role;
+  switch (kind) {
+    case KernelKind::rms_norm_forward: role = "normed"; break;
+    case KernelKind::rms_norm_backward: role = "d_residual"; break;
+    case KernelKind::geglu_forward:
+    case KernelKind::swiglu_forward: role = "product"; break;
+    case KernelKind::geglu_backward:
+    case KernelKind::swiglu_backward: role = "gate_up"; break;
+    default: return std::nullopt;
+  }
+  const auto made = std::ranges::find(step.flows, role, &Flow::role);
+  if (made == step.flows.end() || made->writes.value == Value::unknown) return std::nullopt;
+  Flow flow{.role = "amax", .writes = made->writes};
+  flow.writes.form = ValueForm::amax;
+  return flow;
+}
+
 KernelKind product_kind(Fp8Recipe recipe) {
   return block_format(recipe) ? KernelKind::gemm_blocks : KernelKind::gemm_fp8;
 }

@@ -26,6 +26,10 @@ namespace mfsdp::fp8 {
 /// Operands of `amax` and casts: forms of the value that is in their input.
 [[nodiscard]] std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe);
 
+/// What a kernel that makes a value states beside it: its largest magnitude, in operand `amax`. None
+/// where that kind has no such operand.
+[[nodiscard]] std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step);
+
 /// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
 [[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, Fp8Recipe recipe,
                                                     std::int64_t variant,

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/plan/fp8.hpp"
+#include "core/plan/fp8_blocks.hpp"
 #include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
@@ -347,6 +348,13 @@ class Binder {
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
       if (!flow.role.empty() && is_there && !bind_flow(kernel, *step, flow, rows)) return;
+    }
+    if (operand_of(kernel, "amax") != nullptr) {
+      const std::optional<Flow> amax = fp8::amax_flow(kernel.kind, *step);
+      if (!takes_amaxes(program_.config.fp8) || !amax)
+        return fail_step("takes the largest magnitude of what no FP8 GEMM reads");
+      if (!bind_flow(kernel, *step, *amax, rows)) return;
+      out_.flows.back().row_bytes = 0;
     }
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());

@@ -223,16 +223,43 @@ TYPED_TEST(DeviceAmax, OfANormIsOfWhatItStores) {
     const DeviceArray<T> x(random_values<T>(size.rows * size.cols, 1)),
         normed(size.rows * size.cols);
     const DeviceArray<T> weight(random_values<T>(size.cols, 2));
-    const DeviceArray<float> rstd(size.rows), amax(std::vector<float>{0});
+    const DeviceArray<float> rstd(size.rows), amax(std::vector<float>{9});
     expect_runs(rms_norm_forward(kernels::RmsNormForward<T>{.rows = size.rows,
                                                             .cols = size.cols,
                                                             .epsilon = 1e-5F,
                                                             .residual = x.data(),
                                                             .weight = weight.data(),
                                                             .normed = normed.data(),
-                                                            .rstd = rstd.data()},
-                                 nullptr, amax.data()));
+                                                            .rstd = rstd.data(),
+                                                            .amax = amax.data()},
+                                 nullptr));
     expect_amax_of(normed, amax);
+  }
+}
+
+TYPED_TEST(DeviceAmax, OfANormsBackwardIsOfTheGradientItStores) {
+  using T = TypeParam;
+  for (const MatrixSize size : {MatrixSize{3, 8}, {700, 4096}, {5, 333}, {40, 512}, {9, 16384}}) {
+    const std::int64_t count = size.rows * size.cols;
+    const std::int64_t partial_rows = std::min<std::int64_t>(size.rows, 256);
+    const DeviceArray<T> x(random_values<T>(count, 1)), d_normed(random_values<T>(count, 2));
+    const DeviceArray<T> weight(random_values<T>(size.cols, 3)),
+        d_residual(random_values<T>(count, 4));
+    const DeviceArray<float> rstd(random_values<float>(size.rows, 5));
+    const DeviceArray<float> partials(partial_rows * size.cols), amax(std::vector<float>{9});
+    expect_runs(rms_norm_backward(kernels::RmsNormBackward<T>{.rows = size.rows,
+                                                              .cols = size.cols,
+                                                              .partial_rows = partial_rows,
+                                                              .d_normed = d_normed.data(),
+                                                              .input = x.data(),
+                                                              .rstd = rstd.data(),
+                                                              .weight = weight.data(),
+                                                              .adds = true,
+                                                              .d_residual = d_residual.data(),
+                                                              .partials = partials.data(),
+                                                              .amax = amax.data()},
+                                  nullptr));
+    expect_amax_of(d_residual, amax);
   }
 }
 
@@ -242,17 +269,20 @@ TYPED_TEST(DeviceAmax, OfSwigluIsOfWhatItStores) {
     const std::int64_t count = size.rows * size.cols;
     const DeviceArray<T> gate_up(random_values<T>(2 * count, 1)), product(count);
     const DeviceArray<T> d(random_values<T>(count, 2));
-    const DeviceArray<float> amax(std::vector<float>{0}), d_amax(std::vector<float>{0});
+    const DeviceArray<float> amax(std::vector<float>{1e9F}), d_amax(std::vector<float>{1e9F});
     expect_runs(swiglu_forward(kernels::SwigluForward<T>{.rows = size.rows,
                                                          .cols = size.cols,
                                                          .gate_up = gate_up.data(),
-                                                         .product = product.data()},
-                               nullptr, amax.data()));
+                                                         .product = product.data(),
+                                                         .amax = amax.data()},
+                               nullptr));
     expect_amax_of(product, amax);
-    expect_runs(swiglu_backward(
-        kernels::SwigluBackward<T>{
-            .rows = size.rows, .cols = size.cols, .gate_up = gate_up.data(), .d_product = d.data()},
-        nullptr, d_amax.data()));
+    expect_runs(swiglu_backward(kernels::SwigluBackward<T>{.rows = size.rows,
+                                                           .cols = size.cols,
+                                                           .gate_up = gate_up.data(),
+                                                           .d_product = d.data(),
+                                                           .amax = d_amax.data()},
+                                nullptr));
     expect_amax_of(gate_up, d_amax);
   }
 }
