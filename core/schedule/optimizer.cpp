@@ -47,10 +47,10 @@ class OptimizerSegment {
     e_.wait(StreamRole::compute, Phase::optimizer, by_norm ? "norm_ready" : "loss_ready");
     e_.wait(StreamRole::compute, Phase::optimizer, "step_block_ready");
     updates(update_order(by_norm));
-    if (state_.amax_history) keep_amaxes();
     e_.record(StreamRole::compute, Phase::optimizer, "step_block_read");
     // No op above waited for the norm, and the next step overwrites its parts.
     if (!by_norm) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
+    if (state_.amax_history) keep_amaxes();
     e_.emit(StreamRole::d2h, Phase::output, std::nullopt, "readback",
             HostWait{.event = e_.event("readback"), .bindings = {}});
     emit_readback(e_, state_, "norm_ready", "");
@@ -171,12 +171,11 @@ class OptimizerSegment {
     return made;
   }
 
-  /// All ranks cast with one scale: the largest magnitude is that of all of them.
+  /// All ranks cast with one scale: the largest magnitude is that of all of them. The stream has
+  /// waited for the step's casts with its loss.
   void reduce_amaxes() {
     if (config_.mesh.world_size() == 1) return;
     const Region own = amaxes(0);
-    e_.record(StreamRole::compute, Phase::optimizer, "amaxes_taken");
-    e_.wait(StreamRole::outer, Phase::optimizer, "amaxes_taken");
     e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "amax.all_reduce",
             Collective{.kind = CollectiveKind::all_reduce,
                        .communicator = e_.communicator(kWorld),
@@ -185,13 +184,10 @@ class OptimizerSegment {
                        .dtype = own.dtype,
                        .input = operand("input", Access::read, own),
                        .output = operand("output", Access::write, own)});
-    e_.record(StreamRole::outer, Phase::optimizer, "amaxes_reduced");
   }
 
-  /// The next step's scales.
+  /// The next step's scales. The norm, for which compute has waited, came after the reduction.
   void keep_amaxes() {
-    if (config_.mesh.world_size() > 1)
-      e_.wait(StreamRole::compute, Phase::optimizer, "amaxes_reduced");
     Region history = amaxes(2);
     history.shape = {amax_history::slots(config_), amax_history::tensors(config_)};
     Kernel kernel{.kind = KernelKind::amax_history,

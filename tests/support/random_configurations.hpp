@@ -5,6 +5,7 @@
 
 #include "core/model/lora.hpp"
 #include "core/plan/fp8.hpp"
+#include "core/plan/fp8_blocks.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp::test {
@@ -51,6 +52,8 @@ inline void drop_impossible_fp8(PlanConfig& config) {
   config.fp8 = Fp8Recipe::off;
   config.fp8_keep_bf16 = 0;
   config.fp8_accumulate = Fp8Accumulate::fast_forward;
+  config.fp8_history = 0;
+  config.fp8_amax = Fp8Amax::max;
 }
 
 /// FP8 of a dense model without biases, whose sizes become multiples of 16.
@@ -66,8 +69,18 @@ inline void draw_fp8(PlanConfig& config) {
   config.model.hidden = 16 * pick(1, 2);
   config.model.intermediate = 16 * pick(1, 3);
   config.seq_len = 16;
-  config.fp8 = Fp8Recipe::current;
-  config.fp8_accumulate = static_cast<Fp8Accumulate>(pick(0, 2));
+  // Scales of tensors in half of them; sizes of the smaller blocks are few elements too.
+  config.fp8 = *rc::gen::element(Fp8Recipe::current, Fp8Recipe::current, Fp8Recipe::delayed,
+                                 Fp8Recipe::delayed, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4);
+  if (config.fp8 == Fp8Recipe::mxfp8) {
+    config.model.head_dim = 32;
+    config.model.hidden = config.model.intermediate = config.seq_len = 32;
+  }
+  if (!block_format(config.fp8)) config.fp8_accumulate = static_cast<Fp8Accumulate>(pick(0, 2));
+  if (config.fp8 == Fp8Recipe::delayed) {
+    config.fp8_history = pick(0, 2);
+    config.fp8_amax = static_cast<Fp8Amax>(pick(0, 1));
+  }
   config.fp8_keep_bf16 = pick(0, (config.model.layers - 1) / 2);
   drop_impossible_fp8(config);
 }

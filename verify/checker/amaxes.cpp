@@ -87,7 +87,7 @@ void Amaxes::finish(const Op& op) {
     const std::string of = is_of_step ? value.name.substr(10) : "";
     if (is_of_step && !of.ends_with(" weight") && std::ssize(seen_[at]) != in_step_)
       refuse("{}: has not {} of all microbatches", op.place(), of);
-    // Of a tensor that no op of the step casts there is none; then nothing may read it.
+    // A tensor that no op of the step casts has none; then nothing may read it.
     state_.values.write(op, amax, amax.offset + 4 * column, 4,
                         {is_of_step ? "kept amax " + of : "no amax",
                          is_of_step ? value.owner : -1, kept_ + 1},

@@ -89,6 +89,14 @@ void check_transfer(const PlanView& view, const Op& op) {
     refuse("{}: {} does not fit its operand", op.place(), op.body->dump().substr(0, 80));
 }
 
+/// Gathers and exchanges have none, and largest magnitudes of delayed scaling a maximum.
+const char* reduction_of(const PlanView& view, const Op& op) {
+  if (op.does == "all_gather" || op.does == "all_to_all") return "none";
+  const Home& home = view.homes[op.operands.at(1).buffer];
+  const bool is_history = home.kind == "port" && home.name == "amax_history";
+  return op.does == "all_reduce" && is_history ? "max" : "sum";
+}
+
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
 /// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run
 /// the plan, and a wait is only for what was issued before it, so that a class by itself meets and
@@ -123,7 +131,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
-        !whole.dense || op.body->at("reduction") != (gathers || deals ? "none" : "sum") ||
+        !whole.dense || op.body->at("reduction") != reduction_of(view, op) ||
         (!gathers && !deals && part.dtype.starts_with("int")))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     list.push_back({op.does, count, part.dtype});

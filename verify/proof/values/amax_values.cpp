@@ -25,8 +25,8 @@ bool is_of_weight(Value value) {
 
 }  // namespace
 
-/// What a cast's scale is of: the cast value's, kept by the step before. Plans that do not train and
-/// first steps read what the host has brought.
+/// A cast's scale is of its value's largest magnitude, which the step before kept. Plans that do not
+/// train and first steps read what the host has brought.
 void ModelValues::check_kept_amax(const CellUse& use) {
   const auto step = static_cast<std::uint32_t>(step_of(now_));
   const bool trains = unrolled_.plan->role() == PlanRole::train;
