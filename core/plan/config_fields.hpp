@@ -25,14 +25,15 @@
 namespace mfsdp {
 
 /// The member that holds a field.
-using FieldMember = std::variant<
-    std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
-    std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*, RecomputePolicy PlanConfig::*,
-    Strategy PlanConfig::*, std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
-    AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-    BaseDType PlanConfig::*, StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*,
-    Transport PlanConfig::*, Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*,
-    Fp8Amax PlanConfig::*>;
+using FieldMember =
+    std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
+                 std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
+                 RecomputePolicy PlanConfig::*, Strategy PlanConfig::*,
+                 std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
+                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
+                 BaseDType PlanConfig::*, StateDtype PlanConfig::*,
+                 CollectivePlacement PlanConfig::*, Transport PlanConfig::*,
+                 Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*, Fp8Amax PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };

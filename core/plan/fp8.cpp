@@ -19,9 +19,8 @@ Result<void> check_fp8(const PlanConfig& config) {
       return fail("--fp8-accumulate", "expected --fp8 too: without it there are no FP8 GEMMs");
   }
   if (config.fp8 != Fp8Recipe::delayed)
-    for (const auto& [flag, is_set] :
-         {std::pair{"--fp8-history", config.fp8_history != 0},
-          std::pair{"--fp8-amax", config.fp8_amax != Fp8Amax::max}})
+    for (const auto& [flag, is_set] : {std::pair{"--fp8-history", config.fp8_history != 0},
+                                       std::pair{"--fp8-amax", config.fp8_amax != Fp8Amax::max}})
       if (is_set)
         return fail(flag, fmt::format("expected --fp8 delayed, whose scales are of earlier steps, "
                                       "got --fp8 {}",

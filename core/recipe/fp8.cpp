@@ -87,8 +87,7 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
   if (transposed) add("output_t", made.transposed, ".fp8_t");
   operands.push_back(on("output_scale", made.scale));
   // Its first cast takes the largest magnitude for later steps.
-  if (config.fp8 == Fp8Recipe::delayed && name == amax)
-    operands.push_back(next_amax_operand(amax));
+  if (config.fp8 == Fp8Recipe::delayed && name == amax) operands.push_back(next_amax_operand(amax));
   kernel(name + ".cast", KernelKind::cast_scaled, {{"cols", cols}, {"rows", rows}},
          std::move(operands));
   return made;

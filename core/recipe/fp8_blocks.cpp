@@ -6,10 +6,11 @@
 //
 // A cast is of the values themselves: blocks of a transposed matrix are other blocks. Where tensors
 // have scales too, amax is taken before, once.
+#include "core/plan/fp8_blocks.hpp"
+
 #include <algorithm>
 #include <utility>
 
-#include "core/plan/fp8_blocks.hpp"
 #include "core/recipe/builder.hpp"
 
 namespace mfsdp::recipe {
@@ -60,8 +61,7 @@ Builder::BlockCasts Builder::cast_blocks_of(const std::string& name, const std::
     operands.push_back(of_dtype(on(role, as_name), dtype));
   };
   if (row) {
-    add("output", made.row, ".fp8", format.codes,
-        product_of(rows, blocks, format.codes_of));
+    add("output", made.row, ".fp8", format.codes, product_of(rows, blocks, format.codes_of));
     add("output_scale", made.row_scale, ".scale", format.scales,
         product_of(blocks, blocks_t, lines));
   }
@@ -89,8 +89,7 @@ Builder::BlockCasts Builder::block_cast_of_d_output(const std::string& layer_nam
                                                     const Linear& layer, std::int64_t rows,
                                                     RecipeOperand d_output) {
   const std::string name = layer_name + ".d_output";
-  if (const auto found = block_casts_.find(name); found != block_casts_.end())
-    return found->second;
+  if (const auto found = block_casts_.find(name); found != block_casts_.end()) return found->second;
   if (block_format(config.fp8)->has_tensor_scale) largest_of(name, d_output, rows, layer.outputs);
   return block_casts_[name] =
              cast_blocks_of(name, name, std::move(d_output), rows, layer.outputs, true, true);
@@ -108,8 +107,7 @@ std::vector<Attribute> Builder::block_attributes(GemmKind kind, const Linear& la
   attributes.emplace_back("blocks", inner / format.block);
   attributes.emplace_back("codes", format.codes_of);
   if (kind != GemmKind::weight_gradient)
-    attributes.emplace_back("lines",
-                            (forward ? layer.outputs : layer.inputs) / format.weight_rows);
+    attributes.emplace_back("lines", (forward ? layer.outputs : layer.inputs) / format.weight_rows);
   std::ranges::sort(attributes, {}, &Attribute::name);
   return attributes;
 }

@@ -1,11 +1,10 @@
 // Delayed scaling: a cast's scale is of earlier steps, and the cast itself keeps the largest magnitude
 // that it reads for later ones (core/plan/fp8.hpp).
-#include "core/plan/fp8.hpp"
-
 #include <array>
 #include <stdexcept>
 #include <string_view>
 
+#include "core/plan/fp8.hpp"
 #include "core/recipe/builder.hpp"
 
 namespace mfsdp::recipe {
@@ -31,11 +30,10 @@ std::int64_t column_of(std::string_view amax) {
 
 RecipeOperand in_history(std::string role, std::string_view amax, std::int64_t row,
                          const PlanConfig& config) {
-  RecipeOperand made =
-      from(Source::global, on(std::move(role), std::string(global::amax_history)));
+  RecipeOperand made = from(Source::global, on(std::move(role), std::string(global::amax_history)));
   made.of_block = amax_history::tensors_of_block;
-  made.offset = row * amax_history::tensors(config) + column_of(amax) -
-                made.of_block * config.fp8_keep_bf16;
+  made.offset =
+      row * amax_history::tensors(config) + column_of(amax) - made.of_block * config.fp8_keep_bf16;
   return made;
 }
 

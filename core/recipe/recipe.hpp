@@ -120,8 +120,8 @@ struct BlockKind {
   Recompute recompute = Recompute::none;
   bool slides = false;
   bool other_rope = false;
-  bool experts = false;    ///< in place of a dense MLP
-  bool fp8 = false;        ///< its linear layers multiply in FP8
+  bool experts = false;     ///< in place of a dense MLP
+  bool fp8 = false;         ///< its linear layers multiply in FP8
   bool amax_below = false;  ///< those of the block before do, and cast by its values' own amax
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;

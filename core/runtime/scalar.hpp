@@ -65,7 +65,7 @@ inline constexpr std::array<float, 256> kFp8E5m2Values = [] {
   return values;
 }();
 
-inline constexpr std::array<float, 16> kFp4E2m1Values{0,  0.5F,  1,  1.5F,  2,  3,  4,  6,
+inline constexpr std::array<float, 16> kFp4E2m1Values{0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
                                                       -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
 
 /// Values of all codes of E8M0, by the code.
@@ -163,7 +163,8 @@ template <>
   if (size != size) return {7};
   std::uint8_t code = 0;
   for (std::uint8_t i = 0; i < kHalves.size(); ++i)
-    if (size > kHalves[i] || (size == kHalves[i] && i % 2 == 1)) code = static_cast<std::uint8_t>(i + 1);
+    if (size > kHalves[i] || (size == kHalves[i] && i % 2 == 1))
+      code = static_cast<std::uint8_t>(i + 1);
   return {static_cast<std::uint8_t>(code | ((bits >> 31U) << 3U))};
 }
 

@@ -172,9 +172,9 @@ void State::make_globals(Emitter& emitter) {
     loss_scale = make(std::string(global::loss_scale), DType::fp32, 4, PoolRole::workspace,
                       Port::loss_scale);
   if (config_.fp8 == Fp8Recipe::delayed)
-    amax_history = make(std::string(global::amax_history), DType::fp32,
-                        mfsdp::amax_history::elements(config_), PoolRole::workspace,
-                        Port::amax_history);
+    amax_history =
+        make(std::string(global::amax_history), DType::fp32, mfsdp::amax_history::elements(config_),
+             PoolRole::workspace, Port::amax_history);
 }
 
 BufferId State::global(const std::string& name) const {

@@ -69,7 +69,7 @@ class State {
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;
-  BufferId loss_scale;  ///< fp32 [4], if the loss is scaled
+  BufferId loss_scale;                   ///< fp32 [4], if the loss is scaled
   std::optional<BufferId> amax_history;  ///< of delayed scaling (core/plan/fp8.hpp)
 
   /// The persistent buffer with that name in recipes.

@@ -244,8 +244,7 @@ TrainPosition Trainer::position_after(std::int64_t steps) const {
 Result<TrainPosition> Trainer::position_now() {
   TrainPosition position = position_after(step_);
   if (amax_history_) {
-    position.amax_history.resize(
-        static_cast<std::size_t>(amax_history::elements(program_.config)));
+    position.amax_history.resize(static_cast<std::size_t>(amax_history::elements(program_.config)));
     MFSDP_TRY(backend_->download(interpreter_->buffer_bytes(*amax_history_).data(),
                                  std::as_writable_bytes(std::span(position.amax_history))));
   }

@@ -32,9 +32,6 @@ constexpr double kPiecesOfSm = 847.68 / 132;
 // of Llama-3-8B's layers at 8192 tokens, split and fast (docs/lab/2026-11-30-fp8.md).
 constexpr double kFp8AddedInFp32 = 1.065;
 
-/// Values in a row of a block of --fp8 blockwise.
-constexpr std::int64_t kBlockwise = 128;
-
 std::optional<AccessPattern> pattern_of(const Kernel& kernel) {
   const Attribute* pattern = kernel.find_attribute("pattern");
   if (pattern == nullptr) return std::nullopt;

@@ -126,8 +126,8 @@ class CostModel {
 
   Cluster cluster_;
   GemmCost gemm_;
-  std::optional<GemmCost> fp8_split_;  ///< GEMMs of FP8 operands; none: nothing was measured
-  std::optional<GemmCost> fp8_fast_;   ///< likewise
+  std::optional<GemmCost> fp8_split_;      ///< GEMMs of FP8 operands; none: nothing was measured
+  std::optional<GemmCost> fp8_fast_;       ///< likewise
   std::optional<BlockRates> block_rates_;  ///< relative to fp8_split_; likewise
   GroupedCost grouped_;
   std::optional<GroupedCost> own_grouped_;  ///< by mfsdp-exec's own kernels

@@ -80,7 +80,7 @@ struct BlockRates {
 struct CostTables {
   std::vector<GemmRow> gemm;
   std::optional<BlockRates> fp8_blocks{};  ///< none: nothing was measured
-  std::optional<Fp8GemmRows> gemm_fp8{};  ///< none: nothing was measured
+  std::optional<Fp8GemmRows> gemm_fp8{};   ///< none: nothing was measured
   std::vector<AttentionRow> attention;
   std::vector<CollectiveRow> collective;  ///< inside a domain
   std::vector<CollectiveSample> network;  ///< between domains; empty: nothing was measured
@@ -100,8 +100,7 @@ struct CostTables {
 
 /// Columns tensor_split, block_1x128_128x128, block_1x128_1x128: TFLOP/s of one GEMM each. Means of
 /// the rows' ratios.
-[[nodiscard]] Result<BlockRates> parse_block_table(std::string_view text,
-                                                   const std::string& where);
+[[nodiscard]] Result<BlockRates> parse_block_table(std::string_view text, const std::string& where);
 
 /// Columns kind (fwd, dgrad, wgrad), experts, M, N, K, main_grad (fp32, bf16), tflops.
 [[nodiscard]] Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,

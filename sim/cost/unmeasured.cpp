@@ -13,9 +13,6 @@
 namespace mfsdp {
 namespace {
 
-/// Values in a row of a block of --fp8 blockwise.
-constexpr std::int64_t kBlockwiseRow = 128;
-
 /// The dtype of an operand; none for kernels without operands, which other engines have.
 std::optional<DType> dtype_of(const Kernel& kernel, std::string_view role) {
   const auto found = std::ranges::find(kernel.operands, role, &Operand::role);
@@ -71,13 +68,15 @@ std::vector<std::string> CostModel::unmeasured(const Plan& plan) const {
     if (kernel->kind == KernelKind::gemm_blocks) {
       const Gpu& gpu = cluster_.gpu;
       const double times = peak_of(*kernel, gpu) / gpu.bf16;
-      const bool of_table = kernel->attribute("block") == kBlockwiseRow && fp8_split_ && block_rates_;
+      const bool of_table =
+          kernel->attribute("block") == kBlockwise && fp8_split_ && block_rates_;
       if (of_table)
-        kinds.insert("GEMMs with scales of blocks (priced by their ratio to scales of tensors in "
-                     "four forward shapes)");
+        kinds.insert(
+            "GEMMs with scales of blocks (priced by their ratio to scales of tensors in "
+            "four forward shapes)");
       else
-        kinds.insert(fmt::format("GEMMs with scales of blocks (priced at {:.3g} x the rate of bf16)",
-                                 times));
+        kinds.insert(fmt::format(
+            "GEMMs with scales of blocks (priced at {:.3g} x the rate of bf16)", times));
       kinds.insert("casts with scales of blocks (priced as casts with scales of tensors)");
     }
     if (kernel->kind != KernelKind::gemm || !measured.gemm) continue;

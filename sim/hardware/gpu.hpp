@@ -102,15 +102,15 @@ struct Gpu {
   std::string calibration;  ///< "measured": the tables are of this GPU; else "datasheet"
   MeasuredParts measured;   ///< all where `calibration` is "measured"
 
-  Teraflops bf16 = 0;          ///< dense peak; MFU is relative to it
-  Teraflops fp32 = 0;          ///< without tensor cores
-  Teraflops nvfp4 = 0;         ///< dense peak of nvfp4; 0 where it is not multiplied
+  Teraflops bf16 = 0;                   ///< dense peak; MFU is relative to it
+  Teraflops fp32 = 0;                   ///< without tensor cores
+  Teraflops nvfp4 = 0;                  ///< dense peak of nvfp4; 0 where it is not multiplied
   std::vector<MatmulFormat> formats{};  ///< that matrix units multiply; empty: the file has none
-  std::int64_t sms = 0;        ///< streaming multiprocessors or compute units
-  double gemm_scale = 1;       ///< sustained GEMM rate relative to the tables'
-  double attention_scale = 1;  ///< likewise for attention
-  Bytes l2 = kUsualL2;         ///< that compilers' benchmarks write over
-  Nanos launch;                ///< a kernel that does nothing, gap to the next one included
+  std::int64_t sms = 0;                 ///< streaming multiprocessors or compute units
+  double gemm_scale = 1;                ///< sustained GEMM rate relative to the tables'
+  double attention_scale = 1;           ///< likewise for attention
+  Bytes l2 = kUsualL2;                  ///< that compilers' benchmarks write over
+  Nanos launch;  ///< a kernel that does nothing, gap to the next one included
 
   Bytes capacity;                     ///< device memory that a process can address
   BytesPerNano memory_bandwidth = 0;  ///< nominal

@@ -37,12 +37,12 @@ std::optional<std::vector<MatmulFormat>> parse_formats(std::string_view list) {
 Result<void> check_format(Fp8Recipe recipe, const Gpu& gpu) {
   const std::optional<MatmulFormat> format = format_of(recipe);
   if (!format || gpu.multiplies(*format)) return {};
-  const std::string has =
-      gpu.formats.empty()
-          ? fmt::format("the file of {} does not say what its matrix units multiply "
-                        "(compute.matmul_formats)",
-                        gpu.name)
-          : fmt::format("{} multiplies {}", gpu.name, format_list(gpu.formats));
+  const std::string has = gpu.formats.empty()
+                              ? fmt::format(
+                                    "the file of {} does not say what its matrix units multiply "
+                                    "(compute.matmul_formats)",
+                                    gpu.name)
+                              : fmt::format("{} multiplies {}", gpu.name, format_list(gpu.formats));
   return fail("--fp8", fmt::format("expected a recipe whose numbers the GPU multiplies, got {}, "
                                    "which needs {}: {}",
                                    to_string(recipe), to_string(*format), has));

@@ -19,8 +19,8 @@ enum class MatmulFormat { bf16, fp16, fp8, fp8_fnuz, fp8_blocks, mxfp8, nvfp4 };
 
 template <>
 struct Names<MatmulFormat> {
-  static constexpr std::array<std::string_view, 7> values{
-      "bf16", "fp16", "fp8", "fp8_fnuz", "fp8_blocks", "mxfp8", "nvfp4"};
+  static constexpr std::array<std::string_view, 7> values{"bf16",       "fp16",  "fp8",  "fp8_fnuz",
+                                                          "fp8_blocks", "mxfp8", "nvfp4"};
 };
 
 /// "bf16, fp16, fp8"; none where a word is not a format.

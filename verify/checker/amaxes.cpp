@@ -88,10 +88,9 @@ void Amaxes::finish(const Op& op) {
     if (is_of_step && !of.ends_with(" weight") && std::ssize(seen_[at]) != in_step_)
       refuse("{}: has not {} of all microbatches", op.place(), of);
     // A tensor that no op of the step casts has none; then nothing may read it.
-    state_.values.write(op, amax, amax.offset + 4 * column, 4,
-                        {is_of_step ? "kept amax " + of : "no amax",
-                         is_of_step ? value.owner : -1, kept_ + 1},
-                        0);
+    state_.values.write(
+        op, amax, amax.offset + 4 * column, 4,
+        {is_of_step ? "kept amax " + of : "no amax", is_of_step ? value.owner : -1, kept_ + 1}, 0);
     state_.values.write(op, next, at, 4, {"no amax", -1, kept_ + 1}, 0);
   }
   ++kept_;

@@ -98,11 +98,12 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
   for (const bool keeps : {true, false})
     for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
       if (keeps && !delays) continue;
-      Step step{.kernel = "cast_scaled",
-                .attributes = sizes,
-                .flows = {source, reads("amax", "fp32", {1}, (delays ? "kept amax " : "amax ") + value)},
-                .fp8 = true,
-                .delays = delays};
+      Step step{
+          .kernel = "cast_scaled",
+          .attributes = sizes,
+          .flows = {source, reads("amax", "fp32", {1}, (delays ? "kept amax " : "amax ") + value)},
+          .fp8 = true,
+          .delays = delays};
       if (row) step.flows.push_back(makes("output", type, shape, "fp8 " + value));
       if (column)
         step.flows.push_back(
@@ -137,11 +138,9 @@ void Model::add_block_casts(const std::string& value, const Shape& shape, const 
                              {"lines", lines}},
               .flows = {source},
               .fp8 = true};
-    if (of.scales_tensors)
-      step.flows.push_back(reads("amax", "fp32", {1}, "amax " + value));
+    if (of.scales_tensors) step.flows.push_back(reads("amax", "fp32", {1}, "amax " + value));
     if (row) {
-      step.flows.push_back(
-          makes("output", of.type, {shape[0], across * of.codes}, "fp8 " + value));
+      step.flows.push_back(makes("output", of.type, {shape[0], across * of.codes}, "fp8 " + value));
       step.flows.push_back(
           makes("output_scale", of.scale_type, {across, down * lines}, "scale " + value));
     }
@@ -216,17 +215,16 @@ void Model::add_block_product(const std::string& parameter, Int outputs, Int inp
            Side{"weight", matrix, inputs, inputs / of.weight_rows, true}},
           arrow == std::string::npos
               ? makes("d_input", compute_, rows_in, d_in)
-              : turns("d_input", compute_, rows_in, d_in.substr(0, arrow),
-                      d_in.substr(arrow + 1)));
-  add_one(2, tokens,
-          {Side{"d_output", d_out, outputs, outputs, true}, Side{"input", in, inputs, inputs, true}},
-          gradient(parameter, {outputs, inputs}));
+              : turns("d_input", compute_, rows_in, d_in.substr(0, arrow), d_in.substr(arrow + 1)));
+  add_one(
+      2, tokens,
+      {Side{"d_output", d_out, outputs, outputs, true}, Side{"input", in, inputs, inputs, true}},
+      gradient(parameter, {outputs, inputs}));
 }
 
 void Model::add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                             const std::array<const char*, 4>& values) {
-  if (kBlocks.contains(fp8_recipe_))
-    return add_block_product(parameter, outputs, inputs, values);
+  if (kBlocks.contains(fp8_recipe_)) return add_block_product(parameter, outputs, inputs, values);
   const std::string in = values[0], out = values[1], d_out = values[2], d_in = values[3];
   const std::string matrix = parameter + " weight";
   const Shape rows_in{tokens, inputs};

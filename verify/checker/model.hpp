@@ -254,7 +254,7 @@ class Model {
   Int rank_ = 0;                      ///< of adapters; 0: there are none
   Json scale_{};                      ///< by which their GEMMs are multiplied
   std::vector<Adapter> adapters_{};
-  bool fp8_ = false;              ///< blocks multiply in FP8
+  bool fp8_ = false;  ///< blocks multiply in FP8
   std::string fp8_recipe_{};
   Int amax_slots_ = 0;
   bool takes_recent_amax_ = false;

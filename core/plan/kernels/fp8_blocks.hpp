@@ -137,10 +137,12 @@ struct BlockGemm {
     const Dim inner("blocks", "codes");
     op.reads(role.a, a, {a_rows, inner});
     op.reads(role.a_scale, a_scale, {"blocks", a_rows});
-    op.reads(role.a_tensor_scale, a_tensor_scale, {1}, {.optional = true, .element = Element::fp32});
+    op.reads(role.a_tensor_scale, a_tensor_scale, {1},
+             {.optional = true, .element = Element::fp32});
     op.reads(role.b, b, {b_rows, inner});
     op.reads(role.b_scale, b_scale, {"blocks", b_lines_dim});
-    op.reads(role.b_tensor_scale, b_tensor_scale, {1}, {.optional = true, .element = Element::fp32});
+    op.reads(role.b_tensor_scale, b_tensor_scale, {1},
+             {.optional = true, .element = Element::fp32});
     op.expect(a.dtype == b.dtype && a_scale.dtype == b_scale.dtype, role.b,
               "expected the types of ", std::string_view(role.a));
     op.expect((a_tensor_scale == nullptr) == (b_tensor_scale == nullptr), role.b,

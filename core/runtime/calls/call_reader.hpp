@@ -123,11 +123,10 @@ class CallReader {
     using In = OperandField<Field>;
     using T = typename In::Element;
     constexpr std::optional<Element> any = any_of<std::remove_const_t<T>>();
-    const OperandView* view = take(role,
-                                   {.dtype = dtype_of<std::remove_const_t<T>>,
-                                    .writes = !std::is_const_v<T>,
-                                    .any = any},
-                                   shape, In::layout, optional);
+    const OperandView* view =
+        take(role,
+             {.dtype = dtype_of<std::remove_const_t<T>>, .writes = !std::is_const_v<T>, .any = any},
+             shape, In::layout, optional);
     if (view == nullptr) return nullptr;
     In::set(field, reinterpret_cast<T*>(view->data), view->shape, view->strides);
     if constexpr (any) field.dtype = view->dtype;

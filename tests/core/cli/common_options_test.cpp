@@ -115,9 +115,10 @@ TEST(CommonOptions, Fp8ByTheWordsOfOtherTools) {
   for (const Fp8Recipe recipe :
        {Fp8Recipe::delayed, Fp8Recipe::blockwise, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4})
     EXPECT_EQ(parsed({"--fp8", to_string(recipe).data()}).config.fp8, recipe);
-  EXPECT_EQ(common_error_of({"--fp8", "rowwise"}),
-            "--fp8: 'rowwise' is not modelled: expected current, delayed (a scale for each tensor), "
-            "blockwise, mxfp8 or nvfp4 (for each block)");
+  EXPECT_EQ(
+      common_error_of({"--fp8", "rowwise"}),
+      "--fp8: 'rowwise' is not modelled: expected current, delayed (a scale for each tensor), "
+      "blockwise, mxfp8 or nvfp4 (for each block)");
   EXPECT_EQ(common_error_of({"--fp8", "on"}),
             "--fp8: 'on' is not one of off, current, delayed, blockwise, mxfp8 or nvfp4");
 }

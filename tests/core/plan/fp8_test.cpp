@@ -50,18 +50,17 @@ TEST(Fp8Config, SaysWhatARecipeDoesNotHave) {
   EXPECT_EQ(error_with([](PlanConfig& c) { c.fp8_history = 16; }),
             "--fp8-history: expected --fp8 delayed, whose scales are of earlier steps, got --fp8 "
             "current");
-  EXPECT_EQ(error_with([](PlanConfig& c) {
-              c.fp8 = Fp8Recipe::off, c.fp8_amax = Fp8Amax::most_recent;
-            }),
-            "--fp8-amax: expected --fp8 delayed, whose scales are of earlier steps, got --fp8 off");
+  EXPECT_EQ(
+      error_with([](PlanConfig& c) { c.fp8 = Fp8Recipe::off, c.fp8_amax = Fp8Amax::most_recent; }),
+      "--fp8-amax: expected --fp8 delayed, whose scales are of earlier steps, got --fp8 off");
   EXPECT_EQ(error_with([](PlanConfig& c) {
               c.fp8 = Fp8Recipe::delayed, c.fp8_history = 1, c.fp8_amax = Fp8Amax::most_recent;
             }),
             "no error");
-  EXPECT_EQ(error_with([](PlanConfig& c) {
-              c.fp8 = Fp8Recipe::mxfp8, c.fp8_accumulate = Fp8Accumulate::fast;
-            }),
-            "--fp8-accumulate: expected none with --fp8 mxfp8: sums of a block are added up in fp32");
+  EXPECT_EQ(
+      error_with(
+          [](PlanConfig& c) { c.fp8 = Fp8Recipe::mxfp8, c.fp8_accumulate = Fp8Accumulate::fast; }),
+      "--fp8-accumulate: expected none with --fp8 mxfp8: sums of a block are added up in fp32");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.fp8 = Fp8Recipe::mxfp8; }),
             "--fp8: expected sizes that are multiples of 32, got 48 intermediate size");
   EXPECT_EQ(error_with([](PlanConfig& c) { c.fp8 = Fp8Recipe::blockwise, c.micro_batch = 1; }),

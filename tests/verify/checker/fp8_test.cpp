@@ -47,8 +47,8 @@ TEST(Fp8Plans, OfOtherRecipesAreRight) {
        {Fp8Recipe::delayed, Fp8Recipe::blockwise, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       PlanConfig config = test::block_config(recipe, recompute == Recompute::full ? 1 : 2, 3);
-      config.strategy = recompute == Recompute::none ? Strategy::no_shard
-                                                     : Strategy::optim_grads_params;
+      config.strategy =
+          recompute == Recompute::none ? Strategy::no_shard : Strategy::optim_grads_params;
       config.recompute.kind = recompute;
       config.microbatches = 1 + 2 * static_cast<std::int64_t>(recompute);
       config.fp8_keep_bf16 = recompute == Recompute::full ? 1 : 0;
@@ -270,8 +270,8 @@ TEST(BlockPlans, AProductReadsTheScalesOfItsCasts) {
       HasSubstr("MF"));
   // The transposed cast's scales are of other blocks, though they are as many of a square matrix.
   EXPECT_THAT(refused_with([](EditedPlan& plan) {
-                const BufferId row = plan.operand("only", "layers.1.down.d_output.cast",
-                                                  "output_scale").buffer;
+                const BufferId row =
+                    plan.operand("only", "layers.1.down.d_output.cast", "output_scale").buffer;
                 plan.operand("only", "layers.1.down.wgrad", "d_output_t_scale").buffer = row;
               }),
               HasSubstr("MF113"));
@@ -301,10 +301,10 @@ TEST(BlockPlans, BlocksAreTheRecipes) {
 
 /// Its tensor's scale is of the tensor's amax.
 TEST(BlockPlans, Nvfp4ReadsTheTensorsAmax) {
-  EXPECT_THAT(refused(exchanged("layers.1.qkv.weight.cast", "amax", "layers.1.gate_up.weight.cast",
-                                "amax"),
-                      1, Fp8Recipe::nvfp4),
-              HasSubstr("MF113"));
+  EXPECT_THAT(
+      refused(exchanged("layers.1.qkv.weight.cast", "amax", "layers.1.gate_up.weight.cast", "amax"),
+              1, Fp8Recipe::nvfp4),
+      HasSubstr("MF113"));
   EXPECT_THAT(refused(exchanged("layers.1.qkv", "weight_tensor_scale", "layers.1.gate_up",
                                 "weight_tensor_scale"),
                       1, Fp8Recipe::nvfp4),

@@ -19,8 +19,7 @@ namespace mfsdp::kernels {
 /// The scale with that number.
 [[nodiscard]] inline float scale_at(OfAnyType<const BlockScale> scales, std::int64_t number) {
   switch (scales.dtype) {
-    case DType::e8m0:
-      return widen(E8m0{static_cast<std::uint8_t>(scales.data[number].first)});
+    case DType::e8m0: return widen(E8m0{static_cast<std::uint8_t>(scales.data[number].first)});
     case DType::fp8_e4m3:
       return widen(Fp8E4m3{static_cast<std::uint8_t>(scales.data[number].first)});
     default: {
@@ -57,8 +56,7 @@ inline float store_scale(OfAnyType<BlockScale> scales, std::int64_t number, floa
       return stored <= 0x1p-127F ? 1 : 1 / stored;
     }
     case DType::fp8_e4m3: {
-      const float stored =
-          store_scale(scales, number, amax / fp8_max<Fp4E2m1> * tensor_factor);
+      const float stored = store_scale(scales, number, amax / fp8_max<Fp4E2m1> * tensor_factor);
       const float factor = tensor_factor / stored;
       return std::isinf(factor) ? std::numeric_limits<float>::max() : factor;
     }
@@ -104,8 +102,8 @@ void cast_blocks_to(const CastBlocks<T>& k, const SourceMatrix<T>& from, std::in
       for (std::int64_t r = 0; r < tile; ++r)
         for (std::int64_t c = 0; c < k.block; ++c)
           most = larger_magnitude(most, std::fabs(from.at(line * tile + r, col + c)));
-      const float factor = block_factor(most, tensor_factor, largest_of<T>(), scales,
-                                        block * (rows / tile) + line);
+      const float factor =
+          block_factor(most, tensor_factor, largest_of<T>(), scales, block * (rows / tile) + line);
       for (std::int64_t r = line * tile; r < (line + 1) * tile; ++r) {
         BlockCode* to = codes.data + (r * blocks + block) * k.codes;
         for (std::int64_t c = 0; c < k.block; ++c) {

@@ -30,10 +30,8 @@ bool is_of_weight(Value value) {
 void ModelValues::check_kept_amax(const CellUse& use) {
   const auto step = static_cast<std::uint32_t>(step_of(now_));
   const bool trains = unrolled_.plan->role() == PlanRole::train;
-  const ValueKey wanted{.value = cast_,
-                        .owner = base_.owner,
-                        .microbatch = step,
-                        .form = ValueForm::kept_amax};
+  const ValueKey wanted{
+      .value = cast_, .owner = base_.owner, .microbatch = step, .form = ValueForm::kept_amax};
   for (std::uint32_t c = use.first; c < use.last; ++c) {
     const ValueCell& cell = memory_.cells[c];
     if (cell.writer == kNone && (!trains || step == 0)) continue;
@@ -41,8 +39,7 @@ void ModelValues::check_kept_amax(const CellUse& use) {
     if (cell.key.value == Value::excused) return;
     return report_mismatch(fmt::format(
         "casts '{}' by {}; expected the largest magnitude of it that the step before kept",
-        to_string(cast_),
-        cell.writer == kNone ? "what no step has kept" : in_words(cell.key)));
+        to_string(cast_), cell.writer == kNone ? "what no step has kept" : in_words(cell.key)));
   }
 }
 
@@ -53,10 +50,10 @@ void ModelValues::check_next_amax(const CellUse& use) {
     const ValueCell& cell = memory_.cells[c];
     const bool begins = (cell.writer == kNone && step == 0) ||
                         (cell.key.value == Value::no_amax && cell.key.microbatch == step);
-    const bool goes_on = cell.key == ValueKey{.value = cast_,
-                                              .owner = base_.owner,
-                                              .microbatch = step,
-                                              .form = ValueForm::next_amax};
+    const bool goes_on =
+        cell.key ==
+        ValueKey{
+            .value = cast_, .owner = base_.owner, .microbatch = step, .form = ValueForm::next_amax};
     if (cell.key.value == Value::excused) return;
     if (!begins && !goes_on)
       return report_mismatch(

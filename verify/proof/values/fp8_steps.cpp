@@ -166,8 +166,7 @@ std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe, 
   const bool casts = kernel.kind == KernelKind::cast_blocks;
   if (!casts && kernel.kind != KernelKind::gemm_blocks) return std::nullopt;
   const auto format = block_format(recipe);
-  if (!format)
-    return fmt::format("has scales of blocks, but --fp8 {} has none", to_string(recipe));
+  if (!format) return fmt::format("has scales of blocks, but --fp8 {} has none", to_string(recipe));
   const auto unlike = [&](std::string_view name, std::int64_t wanted) {
     return fmt::format("has attribute '{}' {}; expected {}", name, kernel.attribute(name), wanted);
   };

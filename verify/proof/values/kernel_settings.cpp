@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/plan/fp8.hpp"
 #include "core/plan/config_fields.hpp"
+#include "core/plan/fp8.hpp"
 #include "core/plan/kernel_spec.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 

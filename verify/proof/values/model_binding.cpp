@@ -215,8 +215,8 @@ class Binder {
     for (const char* role : {"next_amax", "amax", "history"}) {
       const auto place = place_in_history(operand_of(kernel, role));
       if (!place || place->row != row || place->column != 0)
-        return report(fmt::format("has operand '{}' elsewhere than in row {} of the history", role,
-                                  row));
+        return report(
+            fmt::format("has operand '{}' elsewhere than in row {} of the history", role, row));
       ++row;
     }
   }
@@ -230,14 +230,14 @@ class Binder {
       return "keeps a largest magnitude for later steps, which nothing reads";
     }
     const auto amax = place_in_history(operand_of(kernel, "amax"));
-    if (!amax || amax->row != 1)
-      return "has operand 'amax' elsewhere than in row 1 of the history";
+    if (!amax || amax->row != 1) return "has operand 'amax' elsewhere than in row 1 of the history";
     if (next == nullptr) return std::nullopt;
     if (plan_.role() != PlanRole::train)
       return "keeps a largest magnitude, in a plan that does not train";
     const auto kept = place_in_history(next);
     if (!kept || kept->row != 0 || kept->column != amax->column)
-      return "has operand 'next_amax' in another column of the history than 'amax', or not in row 0";
+      return "has operand 'next_amax' in another column of the history than 'amax', or not in row "
+             "0";
     return std::nullopt;
   }
 

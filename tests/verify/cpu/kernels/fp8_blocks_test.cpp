@@ -56,13 +56,12 @@ struct Casted {
     const std::int64_t block = col / format.block;
     const std::int64_t in_block = col % format.block;
     const std::int64_t lines = (transposed ? cols : rows) / tile;
-    const BlockCode* from = (transposed ? codes_t : codes).data() +
-                            (row * blocks + block) * call.codes;
-    const float code =
-        format.codes == DType::fp8_e4m3
-            ? widen(Fp8E4m3{from[in_block].bits})
-            : widen(Fp4E2m1{static_cast<std::uint8_t>(from[in_block / 2].bits >>
-                                                      (in_block % 2 * 4))});
+    const BlockCode* from =
+        (transposed ? codes_t : codes).data() + (row * blocks + block) * call.codes;
+    const float code = format.codes == DType::fp8_e4m3
+                           ? widen(Fp8E4m3{from[in_block].bits})
+                           : widen(Fp4E2m1{static_cast<std::uint8_t>(from[in_block / 2].bits >>
+                                                                     (in_block % 2 * 4))});
     const OfAnyType<const BlockScale> scale{(transposed ? scales_t : scales).data(), format.scales};
     return code * scale_at(scale, block * lines + row / tile) * tensor_scale;
   }
@@ -98,9 +97,8 @@ TEST(BlockCasts, AreTheValuesWithinTheirBlocksRounding) {
             const std::int64_t col = transposed ? r : c;
             for (std::int64_t i = row / rows_of * rows_of; i < (row / rows_of + 1) * rows_of; ++i)
               for (std::int64_t j = col / block * block; j < (col / block + 1) * block; ++j)
-                most = std::max(
-                    most, std::fabs(cast.values[static_cast<std::size_t>(
-                              transposed ? j * cast.cols + i : i * cast.cols + j)]));
+                most = std::max(most, std::fabs(cast.values[static_cast<std::size_t>(
+                                          transposed ? j * cast.cols + i : i * cast.cols + j)]));
             const float step = in_fp4 ? std::max(std::fabs(wanted) / 4, most / 6 / 4 * 1.1F)
                                       : std::max(std::fabs(wanted) / 16, most * 0x1p-17F);
             const float cut = in_fp4 ? most / 16 : 0;
@@ -125,8 +123,8 @@ TEST(BlockCasts, ScalesFollowTheRulesOfTheirFormats) {
 
   Casted mx(Fp8Recipe::mxfp8, 32, 32, false, 1);
   for (float& value : mx.values) value = 0;
-  mx.values[5] = -7;                                 // 7 / 448 = 2^-6
-  mx.values[32] = 7.1F;                              // the next power of two
+  mx.values[5] = -7;     // 7 / 448 = 2^-6
+  mx.values[32] = 7.1F;  // the next power of two
   mx.values[64] = std::numeric_limits<float>::quiet_NaN();
   mx.cast();
   EXPECT_EQ(static_cast<int>(mx.scales[0].first), 127 - 6);

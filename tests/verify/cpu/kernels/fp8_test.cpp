@@ -167,8 +167,8 @@ TEST(Fp8, AHistoryGivesTheLargestOfItsSteps) {
   EXPECT_THAT(all.rows, ElementsAre(3, 4, 1, 2, 2, 5));
   EXPECT_THAT(after_step(true, {2, 5}, {9, 4}, {9, 1, 3, 4, 1, 2}).amax, ElementsAre(2, 5));
   // Nothing was cast; what is not finite gives no scale.
-  const History odd = after_step(false, {0, std::numeric_limits<float>::infinity()}, {9, 4},
-                                 {9, 1, 3, 4, 1, 2});
+  const History odd =
+      after_step(false, {0, std::numeric_limits<float>::infinity()}, {9, 4}, {9, 1, 3, 4, 1, 2});
   EXPECT_THAT(odd.amax, ElementsAre(9, 4));
   EXPECT_THAT(std::vector(odd.rows.begin(), odd.rows.begin() + 4), ElementsAre(9, 4, 3, 2));
   EXPECT_THAT(after_step(false, {kNan, 0}, {1, 0}, {0, 0, 0, 0, 8, 0}).amax, ElementsAre(8, 0));
