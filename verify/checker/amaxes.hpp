@@ -23,7 +23,8 @@ class Amaxes {
   void reduce(const Op& op, const Operand& from, const Operand& to);
   /// The history takes all of the step.
   void finish(const Op& op);
-  void begin_microbatch() { ++in_step_; }
+  /// Those of evaluation keep nothing.
+  void begin_microbatch() { in_step_ += state_.trains ? 1 : 0; }
 
  private:
   /// The row of the port in which the operand, of one number or of a whole row, begins.
