@@ -150,7 +150,6 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
 }
 
 Result<Prediction> predict(const PredictionRequest& asked) {
-  MFSDP_TRY(check_format(asked.config.fp8, asked.costs->cluster().gpu));
   MFSDP_LET(request, with_program(asked));
   std::function<Nanos(const Op&)> host;
   if (request.step) host = host_times(*request.step, request.costs->cluster().gpu);
