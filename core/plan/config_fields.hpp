@@ -382,7 +382,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--fp8",
                 .flag_value = "R",
-                .help = "GEMMs of blocks in FP8: off, current, delayed, blockwise, mxfp8 or nvfp4",
+                .help = "GEMMs of blocks in FP8: off, current, delayed, blockwise, mxfp8, nvfp4",
                 .takes_list = true,
                 .age = FieldAge::last},
     ConfigField{.name = "fp8_keep_bf16",
