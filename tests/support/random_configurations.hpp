@@ -69,12 +69,15 @@ inline void draw_fp8(PlanConfig& config) {
   config.model.hidden = 16 * pick(1, 2);
   config.model.intermediate = 16 * pick(1, 3);
   config.seq_len = 16;
-  // Scales of tensors in half of them; sizes of the smaller blocks are few elements too.
+  // Scales of tensors in half of them.
   config.fp8 = *rc::gen::element(Fp8Recipe::current, Fp8Recipe::current, Fp8Recipe::delayed,
-                                 Fp8Recipe::delayed, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4);
-  if (config.fp8 == Fp8Recipe::mxfp8) {
-    config.model.head_dim = 32;
-    config.model.hidden = config.model.intermediate = config.seq_len = 32;
+                                 Fp8Recipe::delayed, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4,
+                                 Fp8Recipe::nvfp4, Fp8Recipe::blockwise);
+  if (config.fp8 == Fp8Recipe::mxfp8 || config.fp8 == Fp8Recipe::blockwise) {
+    const std::int64_t block = block_format(config.fp8)->block;
+    config.model.head_dim = config.model.hidden = config.model.intermediate = block;
+    config.seq_len = block;
+    config.model.max_seq_len = std::max(config.model.max_seq_len, block);
   }
   if (!block_format(config.fp8)) config.fp8_accumulate = static_cast<Fp8Accumulate>(pick(0, 2));
   if (config.fp8 == Fp8Recipe::delayed) {
