@@ -132,6 +132,10 @@ class GroupCheck {
                   fmt::format("expected only of frozen groups with chunks of {} elements, under "
                               "config.base_dtype nf4",
                               kNf4Elements));
+    if (group.fp8 && (!config().fp8_gather || !group.requires_grad || group.quantised ||
+                      group.parameters.size() != 1 || group.parameters[0].shape.size() != 2))
+      return fail(where + ".fp8",
+                  "expected only of groups of one matrix that train, under config.fp8_gather");
     for (const auto& [placement, name] :
          {std::pair{&group.weight, ".weight"}, std::pair{&group.gradient, ".gradient"},
           std::pair{&group.state, ".state"}, std::pair{&group.shard, ".shard"}})
@@ -219,7 +223,9 @@ class GroupCheck {
                       to_string(strategy), to_string(config().outer_strategy), names_of(stated)));
     };
     MFSDP_TRY(check(group.cut, cuts.layout, ".cut"));
-    MFSDP_TRY(check(flat_axes(group.weight), flat_axes(cuts.weight), ".weight"));
+    // Weights whose casts are gathered are the main ones.
+    const Placement& weight = group.fp8 ? cuts.state : cuts.weight;
+    MFSDP_TRY(check(flat_axes(group.weight), flat_axes(weight), ".weight"));
     MFSDP_TRY(check(flat_axes(group.gradient), flat_axes(cuts.gradient), ".gradient"));
     return check(flat_axes(group.state), flat_axes(cuts.state), ".state");
   }

@@ -84,6 +84,7 @@ struct PlanConfig {
   Fp8Accumulate fp8_accumulate = Fp8Accumulate::fast_forward;
   std::int64_t fp8_history = 0;     ///< delayed: steps whose amaxes are kept; 0: amax_slots()
   Fp8Amax fp8_amax = Fp8Amax::max;  ///< delayed: the one that gives a scale
+  bool fp8_gather = false;          ///< weights of FP8 GEMMs are cast once a step, then gathered
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -121,6 +122,13 @@ struct PlanConfig {
   /// Whether the linear layers of that block multiply in FP8.
   [[nodiscard]] bool has_fp8(std::int64_t block) const {
     return has_fp8() && block >= fp8_keep_bf16 && block < model.layers - fp8_keep_bf16;
+  }
+  /// Whether GEMMs of that block read casts of its matrix that are gathered. Then its group has no
+  /// other parameter.
+  [[nodiscard]] bool gathers_fp8(std::int64_t block, ParameterRole role) const {
+    using enum ParameterRole;
+    const bool of_linear = role == qkv || role == attention_out || role == gate_up || role == down;
+    return fp8_gather && of_linear && has_fp8(block);
   }
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
   /// Whether a parameter of a unit is stored in fewer bits than the compute dtype has.

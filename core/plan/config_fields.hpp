@@ -420,6 +420,12 @@ inline constexpr std::array kConfigFields{
                 .help = "with --fp8 delayed: max or most_recent of the history",
                 .takes_list = true,
                 .age = FieldAge::last},
+    ConfigField{.name = "fp8_gather",
+                .member = &PlanConfig::fp8_gather,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-gather",
+                .help = "with --fp8: cast weights once a step, gather casts",
+                .age = FieldAge::last},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.

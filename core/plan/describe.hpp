@@ -121,6 +121,7 @@ void fields(auto& io, PlanConfig& v) {
   io.sparse("fp8", v.fp8);
   io.sparse("fp8_accumulate", v.fp8_accumulate);
   io.sparse("fp8_amax", v.fp8_amax);
+  io.sparse("fp8_gather", v.fp8_gather);
   io.sparse("fp8_history", v.fp8_history);
   io.sparse("fp8_keep_bf16", v.fp8_keep_bf16);
   io.sparse("frozen", v.frozen);
@@ -328,6 +329,7 @@ void fields(auto& io, Group& v) {
   io.sparse("cut", v.cut);
   io("dtype", v.dtype);
   io("elements", v.elements);
+  io.sparse("fp8", v.fp8);
   io.sparse("gradient", v.gradient);
   io("id", v.id);
   io.sparse("optimizer", v.optimizer);

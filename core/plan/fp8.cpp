@@ -17,6 +17,8 @@ Result<void> check_fp8(const PlanConfig& config) {
       return fail("--fp8-keep-bf16", "expected --fp8 too: without it all blocks are in bf16");
     if (config.fp8_accumulate != Fp8Accumulate::fast_forward)
       return fail("--fp8-accumulate", "expected --fp8 too: without it there are no FP8 GEMMs");
+    if (config.fp8_gather)
+      return fail("--fp8-gather", "expected --fp8 too: without it no weights are cast");
   }
   if (config.fp8 != Fp8Recipe::delayed)
     for (const auto& [flag, is_set] : {std::pair{"--fp8-history", config.fp8_history != 0},
@@ -26,6 +28,9 @@ Result<void> check_fp8(const PlanConfig& config) {
                                       "got --fp8 {}",
                                       to_string(config.fp8)));
   if (!config.has_fp8()) return {};
+  if (config.fp8_gather && config.fp8 != Fp8Recipe::current)
+    return fail("--fp8-gather",
+                fmt::format("expected --fp8 current, got --fp8 {}", to_string(config.fp8)));
   const std::optional<BlockFormat> blocks = block_format(config.fp8);
   if (blocks && config.fp8_accumulate != Fp8Accumulate::fast_forward)
     return fail("--fp8-accumulate",
@@ -50,6 +55,16 @@ Result<void> check_fp8(const PlanConfig& config) {
                 fmt::format("expected at most {}, so that some of the model's {} blocks are in "
                             "FP8, got {}",
                             (model.layers - 1) / 2, model.layers, config.fp8_keep_bf16));
+  if (config.fp8_gather) {
+    const auto unless = [](std::string_view what) {
+      return fail("--fp8-gather", fmt::format("expected none with {}", what));
+    };
+    if (config.outer_strategy != Strategy::no_shard && config.mesh.size(Axis::dp_outer) > 1)
+      return unless("--outer-strategy optim: casts are gathered over one axis");
+    if (orthogonalises(config.optimizer))
+      return unless("an optimizer that orthogonalises matrices of a block together");
+    if (!config.frozen.empty()) return unless("frozen parameters, which keep no main weights");
+  }
   for (const auto& [what, size] :
        {std::pair{"hidden size", model.hidden},
         {"intermediate size", model.intermediate},

@@ -91,6 +91,7 @@ struct Kernel;
   KIND(sum_ranks, SumRanks)                                    \
   KIND(swiglu_backward, SwigluBackward)                        \
   KIND(swiglu_forward, SwigluForward)                          \
+  KIND(swiglu_forward_cast, SwigluForwardCast)                 \
   KIND(token_copy, TokenCopy)                                  \
   KIND(transpose, Transpose)                                   \
   KIND(update, UpdateForm)                                     \

@@ -107,12 +107,13 @@ enum class ContentKind {
   gradient,         ///< sums of gradients, complete or partial
   optimizer_state,  ///< a value for each element, or each block of them, named by the optimizer
   direction,        ///< of a step, before or after orthogonalisation
+  cast_parameter,   ///< casts to FP8 of weights, made anew in each run of a plan
   port              ///< data that the host writes for the device or reads from it
 };
 
 constexpr auto value_names(ContentKind) {
   return name_array("parameter", "main_parameter", "gradient", "optimizer_state", "direction",
-                    "port");
+                    "cast_parameter", "port");
 }
 
 /// Data that the host writes or reads.
@@ -206,8 +207,9 @@ struct Group {
   UnitId unit;
   DType dtype = DType::bf16;
   bool requires_grad = true;
-  bool quantised = false;     ///< compute weights are stored as core/plan/nf4.hpp has it
-  std::int64_t chunk = 1;     ///< shards are multiples of it, elements
+  bool quantised = false;  ///< compute weights are stored as core/plan/nf4.hpp has it
+  bool fp8 = false;        ///< one matrix, whose weights have the main dtype; FP8 GEMMs read casts
+  std::int64_t chunk = 1;  ///< shards are multiples of it, elements
   std::int64_t elements = 0;  ///< padded, B
   std::vector<Axis> cut{};
   std::vector<Axis> reduce{};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -172,6 +173,12 @@ class Builder {
   /// Whether casts of those layers read the tensor's own largest magnitude.
   [[nodiscard]] bool casts_by_amax() const { return fp8 && takes_amaxes(config.fp8); }
   bool keeps_transposed = false;  ///< casts of inputs in forward, for weight gradients
+  /// The cast of the gradient of that layer's output is transposed where it is needed: one more pass
+  /// over bytes, in place of memory for a gradient and both casts at once.
+  std::optional<ParameterRole> transposes_d_output{};
+  /// Casts SwiGLU's output again from its input, for the weight gradient of `layer`.
+  void cast_product(const std::string& layer, const RecipeOperand& gate_up, std::int64_t rows,
+                    std::int64_t cols);
 
  private:
   /// The columns of an adapter in rows of the whole layer.
@@ -196,8 +203,17 @@ class Builder {
   /// `amax`: the name under which largest_of() has it.
   Fp8Casts cast_of(const std::string& name, const std::string& amax, RecipeOperand input,
                    std::int64_t rows, std::int64_t cols, DType dtype, bool row, bool transposed);
+  /// NAME.fp8_t, of rows x cols.
+  std::string transpose_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+                           std::int64_t cols, Category category);
+  /// The weight's casts: gathered ones, or made of the gathered weight.
+  struct Fp8Weight {
+    RecipeOperand cast, scale;
+  };
+  Fp8Weight fp8_weight(const std::string& name, const Linear& layer);
+  Fp8Weight fp8_weight_t(const std::string& name, const Linear& layer);
   Fp8Casts cast_of_d_output(const std::string& layer_name, const Linear& layer, std::int64_t rows,
-                            RecipeOperand d_output);
+                            RecipeOperand d_output, bool transposed);
   [[nodiscard]] std::vector<Attribute> fp8_attributes(GemmKind kind, const Linear& layer,
                                                       std::int64_t rows, bool adds) const;
   void fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,

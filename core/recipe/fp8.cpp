@@ -4,6 +4,8 @@
 //   dgrad     d_out --amax, cast--> d8, d8_t     W --cast--> W8_t             d_in = d8 * W8_t^T
 //   wgrad     in --cast--> in8_t, unless it was kept                          d_W = d8_t * in8_t^T
 //
+// With fp8_gather W8 is gathered (core/schedule/fp8_weights.cpp) and W8_t is its transpose.
+//
 // Each tensor has one amax: an output of the kernel that makes the tensor where that kernel has one,
 // else of a kernel `amax`. Casts of what is computed again, and of weights that are gathered again,
 // use that of forward: the values are the same.
@@ -37,6 +39,10 @@ RecipeOperand as(std::string role, RecipeOperand operand) {
 }
 
 RecipeOperand whole_weight(const Linear& layer) { return as("input", weight(layer.weight)); }
+
+RecipeOperand gathered_scale(const Linear& layer) {
+  return as("weight_scale", from(Source::weight_scale, weight(layer.weight)));
+}
 
 }  // namespace
 
@@ -94,12 +100,49 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
 }
 
 Builder::Fp8Casts Builder::cast_of_d_output(const std::string& layer_name, const Linear& layer,
-                                            std::int64_t rows, RecipeOperand d_output) {
+                                            std::int64_t rows, RecipeOperand d_output,
+                                            bool transposed) {
   const std::string name = layer_name + ".d_output";
-  if (const auto found = fp8_casts_.find(name); found != fp8_casts_.end()) return found->second;
-  largest_of(name, d_output, rows, layer.outputs);
-  return fp8_casts_[name] =
-             cast_of(name, name, std::move(d_output), rows, layer.outputs, kGradients, true, true);
+  const bool apart = transposes_d_output == layer.weight;
+  if (!fp8_casts_.contains(name)) {
+    largest_of(name, d_output, rows, layer.outputs);
+    fp8_casts_[name] =
+        cast_of(name, name, std::move(d_output), rows, layer.outputs, kGradients, true, !apart);
+  }
+  Fp8Casts& made = fp8_casts_[name];
+  if (transposed && made.transposed.empty()) {
+    made.transposed = transpose_of(name, in_fp8(on("input", made.row), kGradients), rows,
+                                   layer.outputs, Category::activation);
+  }
+  return made;
+}
+
+std::string Builder::transpose_of(const std::string& name, RecipeOperand input, std::int64_t rows,
+                                  std::int64_t cols, Category category) {
+  std::string made = name + ".fp8_t";
+  const DType dtype = input.dtype;
+  tensor({.name = made,
+          .dtype = dtype,
+          .elements = checked_mul(rows, cols),
+          .category = category,
+          .slot_class = slot_class});
+  kernel(name + ".transpose", KernelKind::transpose, {{"cols", cols}, {"rows", rows}},
+         {std::move(input), in_fp8(on("output", made), dtype)});
+  return made;
+}
+
+void Builder::cast_product(const std::string& layer, const RecipeOperand& gate_up,
+                           std::int64_t rows, std::int64_t cols) {
+  const std::string name = layer + ".wgrad.input";
+  const Fp8Casts made{.transposed = name + ".fp8_t", .scale = name + ".scale"};
+  tensor({.name = made.transposed,
+          .dtype = kValues,
+          .elements = checked_mul(rows, cols),
+          .slot_class = slot_class});
+  kernel(name + ".cast", KernelKind::swiglu_forward_cast, {{"cols", cols}, {"rows", rows}},
+         {as("gate_up", gate_up), amax_.at(layer + ".input"),
+          in_fp8(on("output_t", made.transposed), kValues), on("output_scale", made.scale)});
+  fp8_casts_[layer + ".input"] = made;
 }
 
 std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& layer,
@@ -112,41 +155,60 @@ std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& laye
   return attributes;
 }
 
+Builder::Fp8Weight Builder::fp8_weight(const std::string& name, const Linear& layer) {
+  if (config.fp8_gather)
+    return {.cast = in_fp8(weight(layer.weight), kValues), .scale = gathered_scale(layer)};
+  const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+                                layer.outputs, layer.inputs, kValues, true, false);
+  return {.cast = in_fp8(on("weight", made.row), kValues), .scale = on("weight_scale", made.scale)};
+}
+
+/// A gathered cast is transposed: one byte is read and written in place of two and one.
+Builder::Fp8Weight Builder::fp8_weight_t(const std::string& name, const Linear& layer) {
+  if (!config.fp8_gather) {
+    const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+                                  layer.outputs, layer.inputs, kValues, false, true);
+    return {.cast = in_fp8(on("weight_t", made.transposed), kValues),
+            .scale = on("weight_scale", made.scale)};
+  }
+  const std::string transposed =
+      transpose_of(name + ".weight", in_fp8(whole_weight(layer), kValues), layer.outputs,
+                   layer.inputs, Category::workspace);
+  return {.cast = in_fp8(on("weight_t", transposed), kValues), .scale = gathered_scale(layer)};
+}
+
 void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                           RecipeOperand in, RecipeOperand out) {
   const std::string first = layer_of(name);
   const bool again = first != name;
   if (!again) {
     largest_of(name + ".input", in, rows, layer.inputs);
-    largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
+    if (!config.fp8_gather)
+      largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
   }
   const Fp8Casts input = cast_of(name + ".input", first + ".input", std::move(in), rows,
                                  layer.inputs, kValues, true, keeps_transposed && !again);
   if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight", whole_weight(layer),
-                                   layer.outputs, layer.inputs, kValues, true, false);
+  Fp8Weight weights = fp8_weight(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),
          {in_fp8(on("input", input.row), kValues), on("input_scale", input.scale),
-          in_fp8(on("weight", weights.row), kValues), on("weight_scale", weights.scale),
-          std::move(out), stream_workspace()});
+          std::move(weights.cast), std::move(weights.scale), std::move(out), stream_workspace()});
 }
 
 void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                         RecipeOperand d_out, RecipeOperand d_in, bool adds) {
   const std::string first = layer_of(name);
-  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
-  const Fp8Casts weights = cast_of(name + ".weight", first + ".weight", whole_weight(layer),
-                                   layer.outputs, layer.inputs, kValues, false, true);
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out), false);
+  Fp8Weight weights = fp8_weight_t(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::input_gradient, layer, rows, adds),
          {in_fp8(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
-          in_fp8(on("weight_t", weights.transposed), kValues), on("weight_scale", weights.scale),
-          std::move(d_in), stream_workspace()});
+          std::move(weights.cast), std::move(weights.scale), std::move(d_in), stream_workspace()});
 }
 
 void Builder::fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                         RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
   const std::string first = layer_of(name);
-  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out));
+  const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out), true);
   const auto kept = fp8_casts_.find(first + ".input");
   const Fp8Casts input = kept != fp8_casts_.end()
                              ? kept->second

@@ -22,12 +22,13 @@ namespace mfsdp {
 
 /// The owner of an operand's tensor.
 enum class Source {
-  tensor,      ///< of this unit
-  previous,    ///< of the unit whose output is this unit's input
-  microbatch,  ///< shared by all units of a microbatch
-  global,      ///< persistent, of the whole program
-  weight,      ///< a parameter of this unit, in compute dtype
-  weight_grad  ///< its gradient
+  tensor,        ///< of this unit
+  previous,      ///< of the unit whose output is this unit's input
+  microbatch,    ///< shared by all units of a microbatch
+  global,        ///< persistent, of the whole program
+  weight,        ///< a parameter of this unit, in compute dtype; or its cast to FP8
+  weight_scale,  ///< the scale of that cast, fp32 [1]
+  weight_grad    ///< its gradient
 };
 
 struct RecipeOperand {
@@ -35,7 +36,7 @@ struct RecipeOperand {
   Access access = Access::read;
   Source source = Source::tensor;
   std::string name{};                                  ///< of the tensor; unused for weights
-  ParameterRole parameter = ParameterRole::embedding;  ///< for weight and weight_grad
+  ParameterRole parameter = ParameterRole::embedding;  ///< for weight, its scale and its gradient
   bool adds = false;          ///< written or, if attribute "beta" is 1, added to
   bool rewritten = false;     ///< overwritten with another value after it was read
   DType dtype = DType::bf16;  ///< the schedule sets it for weight_grad
@@ -120,9 +121,10 @@ struct BlockKind {
   Recompute recompute = Recompute::none;
   bool slides = false;
   bool other_rope = false;
-  bool experts = false;     ///< in place of a dense MLP
-  bool fp8 = false;         ///< its linear layers multiply in FP8
-  bool amax_below = false;  ///< those of the block before do, and cast by its values' own amax
+  bool experts = false;              ///< in place of a dense MLP
+  bool fp8 = false;                  ///< its linear layers multiply in FP8
+  bool amax_below = false;           ///< those of the block before do, and cast by their own amax
+  bool transposes_d_output = false;  ///< with FP8: less memory where a step needs the most
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };

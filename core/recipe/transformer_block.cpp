@@ -64,6 +64,7 @@ class BlockRecipe {
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
     b_.fp8 = kind.fp8;
     b_.keeps_transposed = recompute_ == Recompute::none;
+    if (kind.transposes_d_output) b_.transposes_d_output = ParameterRole::gate_up;
     if (kind.experts) experts_.emplace(b_);
     if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
   }
@@ -340,8 +341,8 @@ class BlockRecipe {
     return sizes;
   }
 
-  /// The operands of a kernel that makes a tensor, with the amax for its casts. What is computed
-  /// again has that of forward.
+  /// The operands of a kernel that makes a tensor, with the amax for its casts. A tensor that is
+  /// computed again has that of forward.
   [[nodiscard]] std::vector<RecipeOperand> with_amax(const char* made,
                                                      std::vector<RecipeOperand> operands) {
     if (b_.casts_by_amax() && !again()) operands.push_back(b_.amax_of(on("amax", made)));
@@ -367,16 +368,25 @@ class BlockRecipe {
     const RecipeOperand d_output =
         model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
                             : residual_gradient("d_output");
+    const bool casts_product = b_.fp8 && b_.config.fp8 == Fp8Recipe::current && !has_product() &&
+                               gates_.forward == KernelKind::swiglu_forward;
+    const auto weight_gradient = [&] {
+      b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
+                    on("input", has_product() ? at("product") : "d_product"),
+                    weight_grad(ParameterRole::down));
+    };
+    if (casts_product) {
+      b_.cast_product("down", on("gate_up", at("gate_up")), s_.tokens, s_.intermediate);
+      weight_gradient();
+    }
     b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
     std::vector<RecipeOperand> activation{
         on(gates_.input, at("gate_up")),
-        has_product() ? on("d_product") : rewritten(on("d_product"))};
+        has_product() || casts_product ? on("d_product") : rewritten(on("d_product"))};
     if (b_.casts_by_amax()) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
     b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
               std::move(activation));
-    b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
-                  on("input", has_product() ? at("product") : "d_product"),
-                  weight_grad(ParameterRole::down));
+    if (!casts_product) weight_gradient();
     bias_backward(ParameterRole::down_bias, d_output, s_.hidden);
     bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
     projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",

@@ -55,6 +55,8 @@ BufferId MicrobatchSchedule::gradient_buffer(const GroupState& group) const {
 }
 
 std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupState& group) const {
+  if (group.group->fp8)
+    return unit.name + "." + std::string(to_string(group.group->parameters[0].role));
   const bool dealt = !group.group->shard.empty();
   const auto first = std::ranges::find_if(unit.trainable, [&](std::size_t g) {
     return state_.groups[g].group->shard.empty() != dealt;

@@ -13,11 +13,16 @@ bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
   return std::ranges::find(units, unit) != units.end();
 }
 
+std::string cast_name(const Group& group) {
+  return "." + std::string(to_string(group.parameters[0].role));
+}
+
 /// Buffers of the gathered units, ascending.
 std::vector<BufferId> live_buffers(const MicrobatchSchedule::Carry& carry) {
   std::vector<BufferId> live;
-  for (const auto& buffer : carry.weights)
-    if (buffer) live.push_back(*buffer);
+  for (const auto* buffers : {&carry.weights, &carry.casts})
+    for (const auto& buffer : *buffers)
+      if (buffer) live.push_back(*buffer);
   std::ranges::sort(live);
   return live;
 }
@@ -45,6 +50,7 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
   e_.begin_segment(segment, repeat, 1);
   e_.segment().live_in = live_buffers(carry_);
   emit_input();
+  if (position.first) cast_weights();
   std::size_t weight_use = 0;
   for (std::size_t u = 0; u < uses_.size(); ++u) {
     const Use& use = uses_[u];
@@ -170,7 +176,13 @@ Operand MicrobatchSchedule::resolve(const Step& step, std::size_t number, bool a
     case Source::global:
       region = {.buffer = state_.global(recipe.name), .dtype = recipe.dtype, .shape = recipe.shape};
       break;
-    case Source::weight: region = weight_region(step.unit, recipe.parameter); break;
+    case Source::weight:
+      region = is_fp8(recipe.dtype) ? cast_region(step.unit, recipe.parameter)
+                                    : weight_region(step.unit, recipe.parameter);
+      break;
+    case Source::weight_scale:
+      region = state_.scale_of(*state_.find(step.unit, recipe.parameter).group);
+      break;
     case Source::weight_grad: region = gradient_region(step.unit, recipe.parameter); break;
   }
   if (recipe.adds) access = adds ? Access::read_write : Access::write;
@@ -230,6 +242,8 @@ void MicrobatchSchedule::change_residents(std::size_t weight_use, Position posit
     e_.wait(StreamRole::all_gather, phase_, event("used." + e_.at(buffer).name));
     e_.release(StreamRole::all_gather, phase_, buffer);
     carry_.weights[unit].reset();
+    if (carry_.casts[unit]) e_.release(StreamRole::all_gather, phase_, *carry_.casts[unit]);
+    carry_.casts[unit].reset();
   }
   for (const std::size_t unit : wanted)
     if (!carry_.weights[unit] && state_.gathers(unit)) gather(unit, weight_use, position);
@@ -244,12 +258,17 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   if (train_ && position.first && !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
+  if (state.cast_bytes > 0) {
+    if (position.first) e_.wait(StreamRole::all_gather, phase_, event("cast." + state.name));
+    carry_.casts[unit] = gathered_casts(unit, buffer);
+    e_.acquire(StreamRole::all_gather, phase_, *carry_.casts[unit]);
+  }
   const std::optional<BufferId> stored = stored_buffer(unit, buffer);
   if (stored) e_.acquire(StreamRole::all_gather, phase_, *stored);
   std::vector<const AxisTraffic*> ways;  // groups over the same axis are one launch
   for (const std::size_t g : state.groups)
     if (const auto& way = state_.groups[g].route.gather;
-        way && std::ranges::find(ways, way->on) == ways.end())
+        state_.groups[g].is_gathered_for_use() && std::ranges::find(ways, way->on) == ways.end())
       ways.push_back(way->on);
   for (const AxisTraffic* way : ways) gather_along(*way, state, buffer, stored);
   dequantise(state, buffer, stored);
@@ -263,7 +282,8 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
                                       std::optional<BufferId> stored) {
   std::vector<const GroupState*> groups;
   for (const std::size_t g : unit.groups)
-    if (const auto& way = state_.groups[g].route.gather; way && way->on == &on)
+    if (const auto& way = state_.groups[g].route.gather;
+        state_.groups[g].is_gathered_for_use() && way->on == &on)
       groups.push_back(&state_.groups[g]);
   const CommunicatorId communicator = e_.communicator(on.gather_communicator);
   // Collectives on registered memory must not be grouped: NCCL before 2.28.7 corrupts them.
@@ -277,16 +297,23 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
     const Group& group = *state->group;
     const std::int64_t shard = group.elements / state->route.gather->ranks;
     const bool quantised = group.quantised;
-    const DType dtype = quantised ? DType::uint8 : config_.param_dtype;
+    const DType dtype = quantised   ? DType::uint8
+                        : group.fp8 ? DType::fp8_e4m3
+                                    : config_.param_dtype;
     const std::int64_t count = quantised ? nf4_bytes(shard) : shard;
-    const Region input{
-        .buffer = state->model_weight, .offset = 0, .dtype = dtype, .shape = {count}};
-    const Region output{.buffer = quantised ? *stored : buffer,
+    const Region input{.buffer = group.fp8 ? *state->casts : state->model_weight,
+                       .offset = 0,
+                       .dtype = dtype,
+                       .shape = {count}};
+    const Region output{.buffer = quantised   ? *stored
+                                  : group.fp8 ? *carry_.casts[unit.id.value]
+                                              : buffer,
                         .offset = quantised ? 0 : state->full_offset,
                         .dtype = dtype,
                         .shape = {quantised ? nf4_bytes(group.elements) : group.elements}};
     e_.emit(StreamRole::all_gather, phase_, unit.id,
             unit.name + (quantised             ? ".base.all_gather"
+                         : group.fp8           ? cast_name(group) + ".all_gather"
                          : group.shard.empty() ? ".all_gather"
                                                : ".experts.all_gather"),
             Collective{.kind = CollectiveKind::all_gather,
@@ -347,6 +374,7 @@ void MicrobatchSchedule::dequantise(const UnitState& unit, BufferId buffer,
 /// refresh at the end of the last step.
 void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
+  if (position.first) await_casts(unit);
   if (state_.gathers(unit)) {
     if (carry_.not_waited_for.erase(unit) > 0)
       e_.wait(StreamRole::compute, phase_, event("gathered." + e_.at(*carry_.weights[unit]).name));

@@ -31,6 +31,7 @@ class MicrobatchSchedule {
   /// The state at the end of a microbatch; a repeated segment must end as it began.
   struct Carry {
     std::vector<std::optional<BufferId>> weights;  ///< gathered buffer of each unit
+    std::vector<std::optional<BufferId>> casts;    ///< likewise, of casts to FP8
     std::set<std::size_t> not_waited_for;  ///< units whose gather compute has not waited for
     std::deque<std::size_t> reducing;      ///< units whose gradient slot may still be in use
 
@@ -104,6 +105,13 @@ class MicrobatchSchedule {
   /// The step's operand with that index.
   [[nodiscard]] Operand resolve(const Step& step, std::size_t number, bool adds) const;
   [[nodiscard]] Region weight_region(std::size_t unit, ParameterRole role) const;
+  // Casts of weights to FP8, once a step (fp8_weights.cpp).
+  void cast_weights();
+  void gather_casts_once(const UnitState& unit);
+  /// Before the unit's first use in a step: compute waits for casts that no use gathers.
+  void await_casts(std::size_t unit);
+  [[nodiscard]] Region cast_region(std::size_t unit, ParameterRole role) const;
+  [[nodiscard]] BufferId gathered_casts(std::size_t unit, BufferId weights) const;
   [[nodiscard]] Region gradient_region(std::size_t unit, ParameterRole role) const;
 
   void change_residents(std::size_t weight_use, Position position);
@@ -154,9 +162,10 @@ class MicrobatchSchedule {
   std::vector<std::vector<std::size_t>> resident_;
   std::vector<GradientSpan> gradients_;  // per unit
   Carry carry_;
-  Phase phase_ = Phase::forward;        // of the use that is being emitted
-  bool gradient_begun_ = false;         // a unit of this microbatch has begun its gradient
-  std::set<std::size_t> fresh_waited_;  // units whose update was waited for in this step
+  Phase phase_ = Phase::forward;         // of the use that is being emitted
+  bool gradient_begun_ = false;          // a unit of this microbatch has begun its gradient
+  std::set<std::size_t> fresh_waited_;   // units whose update was waited for in this step
+  std::set<std::size_t> casts_awaited_;  // units whose casts compute has not waited for
 };
 
 }  // namespace mfsdp::schedule

@@ -35,7 +35,8 @@ Bytes MicrobatchSchedule::most_gathered_weights() const {
     std::int64_t live = 0;
     for (const std::size_t unit : units)
       if (is_gathered(unit))
-        live = checked_add(live, round_up(state_.units[unit].weight_bytes, kAlignment));
+        live = checked_add(live, round_up(state_.units[unit].weight_bytes, kAlignment) +
+                                     round_up(state_.units[unit].cast_bytes, kAlignment));
     most = std::max(most, live);
   }
   return Bytes(most);

@@ -66,6 +66,7 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
                                        const FamilyRecipe& family, bool train)
     : e_(emitter), state_(state), config_(emitter.config()), train_(train) {
   carry_.weights.resize(state_.units.size());
+  carry_.casts.resize(state_.units.size());
   gradients_.resize(state_.units.size());
   make_recipes(family);
   make_communicators();
@@ -77,14 +78,21 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
   recipes_ = {family.embedding(config_), family.head(config_)};
   std::vector<std::pair<BlockKind, std::size_t>> made;
   for (std::int64_t block = 0; block < config_.model.layers; ++block) {
+    const Recompute recompute = recompute_of(static_cast<std::size_t>(block), config_.recompute);
+    // Backward of the last block has the most activations beside its own; with full recomputation
+    // all blocks have nearly as many.
+    const bool is_peak = recompute == Recompute::full ||
+                         (recompute == Recompute::selective && block + 1 == config_.model.layers);
     const BlockKind kind{
         .first = block == 0,
-        .recompute = recompute_of(static_cast<std::size_t>(block), config_.recompute),
+        .recompute = recompute,
         .slides = config_.model.slides(block),
         .other_rope = config_.model.has_other_rope(block),
         .experts = config_.model.has_experts(block),
         .fp8 = config_.has_fp8(block),
-        .amax_below = block > 0 && config_.has_fp8(block - 1) && takes_amaxes(config_.fp8)};
+        .amax_below = block > 0 && config_.has_fp8(block - 1) && takes_amaxes(config_.fp8),
+        .transposes_d_output =
+            is_peak && config_.has_fp8(block) && config_.fp8 == Fp8Recipe::current};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {

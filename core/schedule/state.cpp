@@ -1,5 +1,7 @@
 #include "core/schedule/state.hpp"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 
 #include "core/plan/fp8.hpp"
@@ -9,6 +11,9 @@
 
 namespace mfsdp::schedule {
 namespace {
+
+/// cuBLASLt takes scales that begin on multiples of 16 bytes.
+constexpr std::int64_t kScaleFloats = 4;
 
 /// "q_proj" for "model.layers.0.self_attn.q_proj.weight"; with its number for an expert:
 /// "3.up_proj".
@@ -72,7 +77,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
         return groups[g].group->shard.empty() == group.shard.empty();
       });
   const std::string prefix = unit.name + (!group.shard.empty() ? ".experts" : "") +
-                             (group.quantised       ? ".base."
+                             (group.fp8 ? fmt::format(".{}.", to_string(group.parameters[0].role))
+                              : group.quantised     ? ".base."
                               : is_second           ? ".vectors."
                               : group.requires_grad ? "."
                                                     : ".frozen.");
@@ -90,10 +96,20 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
                                               .unit = unit.id,
                                               .holds = std::move(holds)});
   };
-  state.model_weight = make(
-      "model_weight", Category::model_weight, group.quantised ? DType::uint8 : config_.param_dtype,
-      group.quantised ? nf4_bytes(resident.model_weight) : resident.model_weight,
-      PoolRole::model_weights, {.kind = ContentKind::parameter, .placement = group.weight});
+  state.model_weight =
+      make("model_weight", Category::model_weight, group.quantised ? DType::uint8 : group.dtype,
+           group.quantised ? nf4_bytes(resident.model_weight) : resident.model_weight,
+           group.fp8 ? PoolRole::state : PoolRole::model_weights,
+           {.kind = ContentKind::parameter, .placement = group.weight});
+  if (group.fp8) {
+    state.gathers_casts = state.route.gather && config_.strategy == Strategy::optim_grads_params;
+    state.fp8_index = fp8_groups++;
+    state.casts =
+        make("casts", Category::model_weight, DType::fp8_e4m3,
+             state.gathers_casts ? resident.model_weight : group.elements, PoolRole::model_weights,
+             {.kind = ContentKind::cast_parameter,
+              .placement = state.gathers_casts ? group.weight : Placement{}});
+  }
   if (group.quantised)
     state.scale_means =
         emitter.persistent(prefix + "scale_means", {.category = Category::model_weight,
@@ -131,6 +147,10 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
     unit.weight_bytes =
         checked_add(unit.weight_bytes, round_up(bytes_of(group.elements, group.dtype).value, 256));
   }
+  if (state.gathers_casts) {
+    state.full_offset = unit.cast_bytes;
+    unit.cast_bytes = checked_add(unit.cast_bytes, round_up(group.elements, 256));
+  }
   groups.push_back(std::move(state));
 }
 
@@ -166,6 +186,11 @@ void State::make_globals(Emitter& emitter) {
   norm_partials = make("norm_partials", norm_dtype, trainable);
   norm_workspace = make("norm_workspace", DType::uint8, kSumWorkspaceBytes);
   gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, ranks));
+  if (fp8_groups > 0) {
+    const auto count = static_cast<std::int64_t>(fp8_groups);
+    weight_amax = make("weight_amax", DType::fp32, count);
+    weight_scales = make("weight_scales", DType::fp32, checked_mul(kScaleFloats, count));
+  }
   report = make("report", DType::fp32, 8);
   pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
   if (config_.scales_loss())
@@ -262,7 +287,26 @@ Region State::gradient_slice(const GroupState& group) const {
 }
 
 Region State::weight_slice(const GroupState& group) const {
-  return slice(group.model_weight, config_.param_dtype, group, flat_axes(group.group->state));
+  return slice(group.model_weight, group.group->dtype, group, flat_axes(group.group->state));
+}
+
+Region State::cast_slice(const GroupState& group) const {
+  return slice(*group.casts, DType::fp8_e4m3, group, flat_axes(group.group->state));
+}
+
+Region State::amax_of(const GroupState& group) const {
+  return {.buffer = weight_amax,
+          .offset = static_cast<std::int64_t>(group.fp8_index) * size_of(DType::fp32),
+          .dtype = DType::fp32,
+          .shape = {1}};
+}
+
+Region State::scale_of(const GroupState& group) const {
+  return {
+      .buffer = weight_scales,
+      .offset = static_cast<std::int64_t>(group.fp8_index) * kScaleFloats * size_of(DType::fp32),
+      .dtype = DType::fp32,
+      .shape = {1}};
 }
 
 }  // namespace mfsdp::schedule

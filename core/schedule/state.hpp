@@ -33,10 +33,20 @@ struct GroupState {
   std::vector<BufferId> optimizer_states;  ///< in the order of PlanConfig::kept_states
   std::vector<GroupMatrix> matrices;       ///< to orthogonalise, if any
   std::size_t norm_index = 0;              ///< among trainable groups
-  std::int64_t full_offset = 0;            ///< bytes, in its unit's gathered weights
+  std::int64_t full_offset = 0;            ///< bytes, in its unit's gathered weights or casts
+  /// Of groups in FP8: casts of the rank's shard, or all of them if no use gathers them.
+  std::optional<BufferId> casts{};
+  std::size_t fp8_index = 0;   ///< of its amax and scale, among groups in FP8
+  bool gathers_casts = false;  ///< before each use
 
   /// Whether its weights are in a transient buffer of their unit while they are used.
-  [[nodiscard]] bool passes_through() const { return route.gather || group->quantised; }
+  [[nodiscard]] bool passes_through() const {
+    return (route.gather && !group->fp8) || group->quantised;
+  }
+  /// Whether a use gathers it: weights or casts.
+  [[nodiscard]] bool is_gathered_for_use() const {
+    return gathers_casts || (route.gather && !group->fp8);
+  }
 };
 
 struct UnitState {
@@ -45,6 +55,7 @@ struct UnitState {
   std::vector<std::size_t> groups;     ///< indices into State::groups
   std::vector<std::size_t> trainable;  ///< groups with gradients, as indices too
   std::int64_t weight_bytes = 0;       ///< of all gathered groups, each aligned
+  std::int64_t cast_bytes = 0;         ///< likewise, of casts that each use gathers
 };
 
 /// Buffers by name for recipes, and the persistent state of all groups.
@@ -71,6 +82,9 @@ class State {
   BufferId pinned_report;
   BufferId loss_scale;                   ///< fp32 [4], if the loss is scaled
   std::optional<BufferId> amax_history;  ///< of delayed scaling (core/plan/fp8.hpp)
+  std::size_t fp8_groups = 0;
+  BufferId weight_amax;    ///< fp32 [fp8_groups]: largest magnitudes, of the rank's shards at first
+  BufferId weight_scales;  ///< fp32 [fp8_groups, 4], of casts: the first of each row
 
   /// The persistent buffer with that name in recipes.
   [[nodiscard]] BufferId global(const std::string& name) const;
@@ -84,8 +98,9 @@ class State {
 
   /// Whether a use of a unit gathers any of its weights, or makes them from ones of fewer bits.
   [[nodiscard]] bool gathers(std::size_t unit) const {
-    return std::ranges::any_of(units[unit].groups,
-                               [&](std::size_t g) { return groups[g].passes_through(); });
+    return std::ranges::any_of(units[unit].groups, [&](std::size_t g) {
+      return groups[g].passes_through() || groups[g].gathers_casts;
+    });
   }
   /// Whether a step ends with gathers of updated weights.
   [[nodiscard]] bool refreshes(std::size_t unit) const {
@@ -122,6 +137,11 @@ class State {
   [[nodiscard]] Region gradient_slice(const GroupState& group) const;
   /// The slice of the compute weights that this rank updates.
   [[nodiscard]] Region weight_slice(const GroupState& group) const;
+  /// Casts of that slice.
+  [[nodiscard]] Region cast_slice(const GroupState& group) const;
+  /// The group's largest magnitude, and the scale of its casts.
+  [[nodiscard]] Region amax_of(const GroupState& group) const;
+  [[nodiscard]] Region scale_of(const GroupState& group) const;
   /// This rank's slices of the group's optimizer states, as operands of a kernel.
   void add_states(const GroupState& group, Kernel& kernel) const;
   /// The step block and, with clipping, the norm; with `scales` the loss scale, too.

@@ -90,6 +90,7 @@ struct GroupKind {
   std::optional<Optimizer> optimizer;  ///< none: frozen
   bool expert_parallel = false;        ///< expert-parallel
   bool quantised = false;
+  std::optional<ParameterRole> fp8{};  ///< the one matrix, whose casts are gathered
 };
 
 std::vector<GroupKind> kinds_of(const PlanConfig& config) {
@@ -101,16 +102,21 @@ std::vector<GroupKind> kinds_of(const PlanConfig& config) {
   }
   if (config.base_dtype != BaseDType::compute)
     kinds.push_back({.optimizer = std::nullopt, .expert_parallel = false, .quantised = true});
+  using enum ParameterRole;
+  if (config.fp8_gather)
+    for (const ParameterRole matrix : {qkv, attention_out, gate_up, down})
+      kinds.push_back({.optimizer = config.optimizer, .fp8 = matrix});
   return kinds;
 }
 
 Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& config) {
   Group group;
-  group.dtype = config.param_dtype;
+  group.fp8 = kind.fp8.has_value();
+  group.dtype = group.fp8 ? config.main_dtype : config.param_dtype;
   group.requires_grad = kind.optimizer.has_value();
   group.quantised = kind.quantised;
   group.cut = cuts.layout;
-  group.weight = cuts.weight;
+  group.weight = group.fp8 ? cuts.state : cuts.weight;
   group.gradient = cuts.gradient;
   group.state = cuts.state;
   if (kind.expert_parallel) group.shard = expert_shard();
@@ -133,8 +139,12 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
       Group group = empty_group(kind, kind.expert_parallel ? experts : dense, config);
       group.id = GroupId(groups.size());
       group.unit = unit.id;
+      const auto block = static_cast<std::int64_t>(unit.id.value) - 1;
       for (const std::size_t p : unit.parameters) {
         const Parameter& parameter = model.parameters[p];
+        const bool of_fp8 =
+            unit.kind == UnitKind::block && config.gathers_fp8(block, parameter.role);
+        if (of_fp8 != kind.fp8.has_value() || (of_fp8 && parameter.role != *kind.fp8)) continue;
         std::optional<Optimizer> its_own;
         if (!config.is_frozen(parameter.name)) its_own = config.optimizer_of(unit.kind, parameter);
         if (its_own != kind.optimizer ||
@@ -198,7 +208,7 @@ ResidentElements resident_elements(const Group& group, const PlanConfig& config)
   };
   ResidentElements resident{.model_weight = held(group.weight)};
   if (!group.requires_grad) return resident;
-  if (config.main_dtype != config.param_dtype) resident.main_weight = held(group.state);
+  if (config.main_dtype != group.dtype) resident.main_weight = held(group.state);
   resident.main_grad = held(group.gradient);
   for (const KeptState& state : config.kept_states(*group.optimizer))
     resident.states.push_back({.state = state, .values = state.values(held(group.state))});

@@ -29,7 +29,8 @@ struct Cuts {
 
 /// Groups of all units in unit order. Within a unit trainable groups come before frozen ones, with
 /// Muon matrices of blocks before AdamW's, and expert-parallel groups after the others of their
-/// kind. The flat layout is sharded along dp_shard and cp (expert-parallel groups: expt_dp), under
+/// kind. With fp8_gather each matrix that FP8 GEMMs read is a group after the others; its weights are
+/// sharded as its states. The flat layout is sharded along dp_shard and cp (expert-parallel groups: expt_dp), under
 /// HFSDP along dp_outer too. The strategy and the outer strategy decide the axes of each kind of state.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
 

@@ -1,4 +1,6 @@
 // Kernels of FP8: casts, and GEMMs through cuBLASLt.
+#include <type_traits>
+
 #include "gpu_backend/cuda/bind_kind.hpp"
 #include "gpu_backend/cuda/gemm_fp8.hpp"
 #include "gpu_backend/cuda/kernel_binder.hpp"
@@ -34,6 +36,27 @@ Result<Launch> bind_kind(const KernelBinding<K::cast_scaled>& to) {
                                  {k.input, k.output.data, k.output_t.data}));
     return to.launch_of(
         k, [](const auto& call, cudaStream_t stream) { return cast_scaled(call, stream); });
+  });
+}
+
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::swiglu_forward_cast>& to) {
+  return to.bind([&]<class T>(const kernels::SwigluForwardCast<T>& k) -> Result<Launch> {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      const auto with = [&]<class F>(F) {
+        const CastTargets<F> targets{.amax = k.amax,
+                                     .output = reinterpret_cast<F*>(k.output.data),
+                                     .output_t = reinterpret_cast<F*>(k.output_t.data),
+                                     .output_scale = k.output_scale};
+        return to.launch_of(k, [targets](const auto& call, cudaStream_t stream) {
+          return swiglu_forward_cast(call.rows, call.cols, call.gate_up, targets, stream);
+        });
+      };
+      const auto any = k.output.data != nullptr ? k.output : k.output_t;
+      return any.dtype == DType::fp8_e4m3 ? with(Fp8E4m3{}) : with(Fp8E5m2{});
+    } else {
+      return fail("kernel swiglu_forward_cast", "expected bf16");
+    }
   });
 }
 

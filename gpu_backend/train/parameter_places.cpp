@@ -133,7 +133,7 @@ Result<GroupBuffers> find_group_buffers(const Program& program, const Group& gro
   const bool trains = group.requires_grad;
   MFSDP_TRY(check(program, group, buffers.weight, "weights", true));
   MFSDP_TRY(check(program, group, buffers.main_weight, "main weights",
-                  trains && config.main_dtype != config.param_dtype));
+                  trains && config.main_dtype != group.dtype));
   MFSDP_TRY(check(program, group, buffers.gradient, "gradient", trains));
   for (std::size_t i = 0; i < buffers.states.size(); ++i)
     MFSDP_TRY(check(program, group, buffers.states[i], kept[i].name, true));

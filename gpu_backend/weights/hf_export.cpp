@@ -306,7 +306,7 @@ Result<void> HfExport::write_own(const Content& content, const fs::path& into, B
   for (const ParameterPlaces& places : parameters) {
     if (!places.first_replica || places.own.elements.empty()) continue;
     if (content.tensors.parts(*places.parameter, places.own.elements).empty()) continue;
-    if (!content.updated && places.weight.dtype != content.dtype)
+    if (!content.updated && !places.group->fp8 && places.weight.dtype != content.dtype)
       return fail("plan, parameter " + places.parameter->name,
                   fmt::format("expected weights of {}, as --param-dtype sets, got {}",
                               to_string(content.dtype), to_string(places.weight.dtype)));

@@ -106,6 +106,7 @@ void add_title(Screen& screen, const RunResult& run) {
   if (config.has_fp8()) numbers = fmt::format(", {} GEMMs in blocks", numbers_of(config.fp8));
   if (config.fp8_keep_bf16 > 0)
     numbers += fmt::format(" but the first and last {}", config.fp8_keep_bf16);
+  if (config.fp8_gather) numbers += ", weights gathered in FP8";
   const auto tokens = static_cast<double>(config.global_tokens());
   screen.line(fmt::format(
       "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}{}", config.seq_len,

@@ -239,6 +239,7 @@ inline std::vector<PlannerAxis> planner_axes() {
       choice<Fp8Accumulate>("sums of FP8", [](const Config& c) { return c.fp8_accumulate; }),
       choice<Fp8Amax>("amaxes of a history", [](const Config& c) { return c.fp8_amax; }),
       number("blocks kept in bf16", 0, 1, [](const Config& c) { return c.fp8_keep_bf16; }),
+      flag("casts of weights gathered", [](const Program& p) { return p.config.fp8_gather; }),
       flag("exact sums", [](const Program& p) { return p.config.exact_sums; }),
       {.name = "loss scale", .values = {"none", "fixed", "dynamic"}, .value_of = loss_scale_of},
       choice<AllocatorPolicy>("allocator", [](const Config& c) { return c.allocator; }),

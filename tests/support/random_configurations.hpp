@@ -46,14 +46,17 @@ inline void draw_gemma(ModelShape& model) {
 }
 
 /// Adapters beside some layers or all, of which some may be frozen, and what their names select.
-/// No FP8 where the other settings do not allow it.
+/// No FP8, or no gathered casts, where the other settings do not allow it.
 inline void drop_impossible_fp8(PlanConfig& config) {
+  if (check_fp8(config)) return;
+  config.fp8_gather = false;
   if (check_fp8(config)) return;
   config.fp8 = Fp8Recipe::off;
   config.fp8_keep_bf16 = 0;
   config.fp8_accumulate = Fp8Accumulate::fast_forward;
   config.fp8_history = 0;
   config.fp8_amax = Fp8Amax::max;
+  config.fp8_gather = false;
 }
 
 /// FP8 of a dense model without biases, whose sizes become multiples of 16.
@@ -85,6 +88,7 @@ inline void draw_fp8(PlanConfig& config) {
     config.fp8_amax = static_cast<Fp8Amax>(pick(0, 1));
   }
   config.fp8_keep_bf16 = pick(0, (config.model.layers - 1) / 2);
+  config.fp8_gather = config.fp8 == Fp8Recipe::current && pick(0, 1) == 1;
   drop_impossible_fp8(config);
 }
 

@@ -89,12 +89,10 @@ void check_transfer(const PlanView& view, const Op& op) {
     refuse("{}: {} does not fit its operand", op.place(), op.body->dump().substr(0, 80));
 }
 
-/// Gathers and exchanges have none, and largest magnitudes of delayed scaling a maximum.
-const char* reduction_of(const PlanView& view, const Op& op) {
-  if (op.does == "all_gather" || op.does == "all_to_all") return "none";
-  const Home& home = view.homes[op.operands.at(1).buffer];
-  const bool is_history = home.kind == "port" && home.name == "amax_history";
-  return op.does == "all_reduce" && is_history ? "max" : "sum";
+/// Largest magnitudes of delayed scaling.
+bool is_history(const PlanView& view, const Operand& operand) {
+  const Home& home = view.homes[operand.buffer];
+  return home.kind == "port" && home.name == "amax_history";
 }
 
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
@@ -128,10 +126,15 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
         ranks = times(ranks, view.ranks_on(axis));
     const Int count = op.body->at("count");
     const Int all = times(count, ranks);
+    // Only largest magnitudes are compared; check_values.cpp follows them.
+    const bool takes_max = op.does == "all_reduce" && op.body->at("reduction") == "max" &&
+                           part.dtype == "fp32" &&
+                           (view.homes[part.buffer].kind.empty() || is_history(view, part));
+    const Json wanted = gathers || deals ? "none" : takes_max ? "max" : "sum";
     if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
-        !whole.dense || op.body->at("reduction") != reduction_of(view, op) ||
+        !whole.dense || op.body->at("reduction") != wanted ||
         (!gathers && !deals && part.dtype.starts_with("int")))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     list.push_back({op.does, count, part.dtype});

@@ -3,6 +3,7 @@
 // inputs of the norm, the loss and the updates must be the expected ones. Plans run consecutively,
 // two steps of each, and then all once more: each begins both from the first state and from the
 // state that the others leave. The classes of a job run together, each until it waits for a message.
+#include "verify/checker/gathered_casts.hpp"
 #include "verify/checker/messages.hpp"
 #include "verify/checker/model_steps.hpp"
 
@@ -302,25 +303,29 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = state_.view.homes[to.buffer];
+    const bool of_history = home.kind == "port" && home.name == "amax_history";
+    if (op.does == "all_reduce" && of_history) return amaxes_.reduce(op, from, to);
+    if (op.body->value("reduction", "") == "max" && !has_shard_amaxes(state_, from))
+      refuse("{}: takes the maximum of what is no magnitude", op.place());
     if (op.does == "all_to_all" && state_.view.homes[from.buffer].kind.empty() &&
         home.kind.empty()) {
       exchange_rows(op, from, to);
     } else if (op.does == "all_to_all" && !state_.is_gradient(from) && !state_.is_gradient(to)) {
       state_.directions.exchange(op);
+    } else if (has_shard_amaxes(state_, from)) {
+      find_largest(state_, op);
     } else if (state_.is_direction(from) || state_.is_direction(to)) {
       if (op.does != "all_gather") refuse("{}: sums directions", op.place());
       state_.directions.gather(op);
     } else if (op.does == "all_reduce" && state_.view.homes[from.buffer].kind.empty() &&
                home.kind.empty() && has_terms(from)) {
       sum_terms(op, from, to);
-    } else if (op.does == "all_reduce" && home.kind == "port" && home.name == "amax_history") {
-      amaxes_.reduce(op, from, to);
     } else if (op.does != "all_gather") {
       if (!state_.is_gradient(to)) return spoil(op, from, to);
       if (op.body->at("dtype") != reduced_dtype(op))
         refuse("{}: sums in another dtype", op.place());
       state_.ledger.follow(op, {});
-    } else if (home.kind == "parameter") {
+    } else if (holds_weights(home)) {
       state_.weights.gather(op);
     } else {
       statistics_.gather(op, from, to);
@@ -420,6 +425,8 @@ class Steps {
       state_.check_attributes(op, does, 0, {"cols", "rows"});
       state_.directions.newton_schulz(op);
       state_.values.make(op, operand(op, "workspace"), {});
+    } else if (casts_shard(state_, op)) {
+      cast_shard(state_, op);
     } else {
       model_steps_.run(op);
     }

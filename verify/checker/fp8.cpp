@@ -43,15 +43,30 @@ void Model::read_fp8() {
   }
   fp8_kept_ = config_.value("fp8_keep_bf16", Int{0});
   fp8_accumulate_ = config_.value("fp8_accumulate", "fast_forward");
+  fp8_gather_ = config_.value("fp8_gather", false);
   const Names ways{"fast_forward", "split", "fast"};
-  const bool asks = fp8_kept_ != 0 || fp8_accumulate_ != "fast_forward";
+  const bool asks = fp8_kept_ != 0 || fp8_accumulate_ != "fast_forward" || fp8_gather_;
   if (by_blocks && fp8_accumulate_ != "fast_forward")
     refuse("config: sums of blocks are added up in one way");
+  if (fp8_gather_ && recipe != "current") refuse("config: gathers casts of another recipe");
   if ((!fp8_ && (recipe != "off" || asks)) || fp8_kept_ < 0 || !ways.contains(fp8_accumulate_))
     refuse("config: this checker does not know the FP8 recipe");
   if (fp8_ && (bias_ || biases_ || latent_ || experts_ != 0 || rank_ != 0 || exact_ ||
                config_.at("param_dtype") != "bf16"))
     refuse("config: this model has no FP8 GEMMs");
+}
+
+/// Each matrix whose casts are gathered is a group, and no other parameter is in such a group.
+void Model::check_fp8_groups(const PlanView& view) const {
+  static const Names linear{"attention_out", "down", "gate_up", "qkv"};
+  for (const Group& group : view.groups)
+    for (const auto& [begin, parameter] : group.parameters) {
+      const bool wanted =
+          fp8_gather_ && multiplies_in_fp8(group.unit) && linear.contains(parameter.role);
+      if (group.fp8 != wanted || (wanted && (group.parameters.size() != 1 || !group.trains)))
+        refuse("groups: {} of unit {} is {} as FP8", parameter.role, group.unit,
+               group.fp8 ? "gathered" : "not gathered");
+    }
 }
 
 bool Model::multiplies_in_fp8(Int owner) const {
@@ -94,6 +109,11 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
          .attributes = overwrites,
          .flows = {source, makes("amax", "fp32", {1}, "amax " + value)},
          .fp8 = true});
+  add({.kernel = "transpose",
+       .attributes = sizes,
+       .flows = {reads("input", type, shape, "fp8 " + value),
+                 makes("output", type, {shape[1], shape[0]}, "transposed fp8 " + value)},
+       .fp8 = true});
   // Its rows, its columns, or both; with delayed scaling some casts keep the largest magnitude.
   for (const bool keeps : {true, false})
     for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
@@ -222,6 +242,25 @@ void Model::add_block_product(const std::string& parameter, Int outputs, Int inp
       gradient(parameter, {outputs, inputs}));
 }
 
+/// SwiGLU's output may be cast without being stored.
+void Model::add_product_casts() {
+  const std::string value = "product";
+  const Shape inner{tokens, inner_};
+  for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    Step step{.kernel = "swiglu_forward_cast",
+              .attributes = {{"cols", inner_}, {"rows", tokens}},
+              .flows = {reads("gate_up", compute_, {tokens, first_width_}, "gate_up"),
+                        reads("amax", "fp32", {1}, "amax " + value),
+                        makes("output_scale", "fp32", {1}, "scale " + value)},
+              .fp8 = true};
+    if (row) step.flows.push_back(makes("output", "fp8_e4m3", inner, "fp8 " + value));
+    if (column)
+      step.flows.push_back(
+          makes("output_t", "fp8_e4m3", {inner_, tokens}, "transposed fp8 " + value));
+    add(std::move(step));
+  }
+}
+
 void Model::add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                             const std::array<const char*, 4>& values) {
   if (kBlocks.contains(fp8_recipe_)) return add_block_product(parameter, outputs, inputs, values);
@@ -230,8 +269,20 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
   const Shape rows_in{tokens, inputs};
   const Shape rows_out{tokens, outputs};
   Flow whole = weight(parameter, {outputs, inputs});
-  whole.role = "input";
-  add_casts(matrix, "fp8_e4m3", {outputs, inputs}, whole);
+  Flow multiplied = reads("weight", "fp8_e4m3", {outputs, inputs}, "fp8 " + matrix);
+  if (fp8_gather_) {
+    multiplied = whole;
+    multiplied.dtype = whole.dtype = "fp8_e4m3";
+    whole.role = "input";
+    add({.kernel = "transpose",
+         .attributes = {{"cols", inputs}, {"rows", outputs}},
+         .flows = {whole,
+                   makes("output", "fp8_e4m3", {inputs, outputs}, "transposed fp8 " + matrix)},
+         .fp8 = true});
+  } else {
+    whole.role = "input";
+    add_casts(matrix, "fp8_e4m3", {outputs, inputs}, whole);
+  }
   add_casts(in, "fp8_e4m3", rows_in, reads("input", compute_, rows_in, in));
   add_casts(d_out, "fp8_e5m2", rows_out, reads("input", compute_, rows_out, d_out));
   const auto scale = [](const char* role, const std::string& value) {
@@ -254,8 +305,7 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
     add(std::move(step));
   };
   add_one(0, {reads("input", "fp8_e4m3", rows_in, "fp8 " + in), scale("input_scale", in),
-              reads("weight", "fp8_e4m3", {outputs, inputs}, "fp8 " + matrix),
-              scale("weight_scale", matrix), makes("output", compute_, rows_out, out)});
+              multiplied, scale("weight_scale", matrix), makes("output", compute_, rows_out, out)});
   const std::size_t arrow = d_in.find('>');
   add_one(1,
           {reads("d_output", "fp8_e5m2", rows_out, "fp8 " + d_out), scale("d_output_scale", d_out),

@@ -96,6 +96,7 @@ Model::Model(const PlanView& view)
   read_tensor_ranks(view);
   check_units(view);
   check_parameters(view);
+  check_fp8_groups(view);
   take_part_of_rank();
   add_ends();
   add_norms();
@@ -573,6 +574,7 @@ void Model::add_mlp() {
   else
     add_product("down", Place::block, hidden_, inner_,
                 {"product", "mlp_out", "d_output", "d_product"});
+  if (fp8_ && gated_ == "swiglu") add_product_casts();
   add({.kernel = gated_ + "_forward",
        .attributes = sizes,
        .flows = {reads(role, compute_, first, "gate_up"),

@@ -114,6 +114,7 @@ class Model {
                    const std::array<const char*, 4>& values);
   // FP8 (fp8.cpp).
   void read_fp8();
+  void check_fp8_groups(const PlanView& view) const;
   void add_casts(const std::string& value, const char* type, const Shape& shape,
                  const Flow& source);
   void add_block_casts(const std::string& value, const Shape& shape, const Flow& source);
@@ -121,6 +122,7 @@ class Model {
                          const std::array<const char*, 4>& values);
   [[nodiscard]] bool casts(const std::string& value) const;
   void add_with_amax(Step step);
+  void add_product_casts();
   void add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
                        const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
@@ -260,6 +262,7 @@ class Model {
   bool takes_recent_amax_ = false;
   Int fp8_kept_ = 0;              ///< but as many first and last ones
   std::string fp8_accumulate_{};  ///< which GEMMs may sum in fewer bits
+  bool fp8_gather_ = false;       ///< weights are cast once a step, before they are gathered
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};
   std::map<std::string, Int> gradients_{};

@@ -132,7 +132,8 @@ void Model::check_parameters(const PlanView& view) const {
   for (std::size_t g = 0; g < view.groups.size(); ++g) {
     const Group& group = view.groups[g];
     const Json& json = view.json.at("groups")[g];
-    if (json.at("dtype") != compute_) refuse("group {}: dtype is not as configured", g);
+    if (json.at("dtype") != config_.at(group.fp8 ? "main_dtype" : "param_dtype"))
+      refuse("group {}: dtype is not as configured", g);
     for (const Json& entry : json.at("parameters")) {
       const std::string name = entry.at("name");
       const bool trains = !has_part(name, frozen) && !name.ends_with(".e_score_correction_bias") &&

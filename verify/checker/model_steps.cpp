@@ -14,9 +14,6 @@ bool uses_scratch(const Op& op, const Step& step) {
 /// A cast of a weight, or its largest magnitude.
 bool is_of_weight(const Flow& flow) { return flow.role == "input" && !flow.parameter.empty(); }
 
-/// Casts of weights have the weight's number of updates in place of a microbatch.
-Int pass_of_update(Int updates) { return -2 - updates; }
-
 /// The role of a parameter in the name of a value that is made of its weight: "fp8 qkv weight".
 std::string parameter_in(const std::string& value) {
   const std::size_t end = value.rfind(' ');

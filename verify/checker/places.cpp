@@ -59,10 +59,12 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
   };
   if (without_tp(group.cut) != cut_by(0, 1))
     refuse("group {}: is sharded in another way than the strategy's", view.groups.size());
-  for (const auto& [placed, least] : cut_from)
+  for (auto [placed, least] : cut_from) {
+    if (group.fp8 && placed == "weight") least = cut_from.at("state");
     if (without_tp(axes_of(view, json.value(placed, Json::array()))) != cut_by(least, least))
       refuse("group {}: its {} is sharded in another way than the strategy's", view.groups.size(),
              placed);
+  }
   const Int chunk = json.at("chunk");
   const Int shard = group.elements / parts_of(view, group, std::ssize(group.cut));
   if (chunk < 1 || shard % chunk != 0)
@@ -101,6 +103,7 @@ void read_group(PlanView& view, const Json& json) {
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
               has_expert_parameters(view, json), several(view, json.value("cut", Axes{}))};
   group.optimizer = json.value("optimizer", "");
+  group.fp8 = json.value("fp8", false);
   group.tp_dim = tp_dim_of(view, json);
   // Ranks that differ on any axis but tp have other tokens. Ranks with the same parameters sum over
   // it; only experts differ between ranks, along ep.
@@ -135,7 +138,8 @@ constexpr Int kBlock = 256;  ///< elements that share a scale
 
 /// The dtype and block size that the configuration requires of a buffer of this kind.
 Kept form_of(const Json& config, const Home& home, bool persistent, const Group& group) {
-  if (home.kind == "parameter") return {config.at("param_dtype")};
+  if (home.kind == "cast_parameter") return {group.fp8 ? "fp8_e4m3" : ""};
+  if (home.kind == "parameter") return {config.at(group.fp8 ? "main_dtype" : "param_dtype")};
   if (home.kind == "main_parameter") return {config.at("main_dtype")};
   if (home.kind == "gradient") return {config.at(persistent ? "grad_dtype" : "reduce_dtype")};
   const auto kept = kept_states(config, group.optimizer);
@@ -194,8 +198,9 @@ Home home_of(const PlanView& view, const Json& json) {
   const Axes cut = axes_of(view, holds.value("placement", Json::array()));
   home.cuts = std::ssize(cut);
   const bool persistent = json.value("persistent", false);
-  const bool gathered = home.kind == "parameter" && !persistent;
-  const char* kept = home.kind == "parameter"  ? "weight"
+  const bool gathered = holds_weights(home) && !persistent;
+  const bool casts = home.kind == "cast_parameter";
+  const char* kept = holds_weights(home)       ? "weight"
                      : home.kind == "gradient" ? "gradient"
                                                : "state";
   Int end = 0;  // of the group before
@@ -211,7 +216,8 @@ Home home_of(const PlanView& view, const Json& json) {
     const Json& stated = view.json.at("groups")[g];
     const bool is_slice = cut.size() <= group.cut.size() &&
                           std::equal(cut.begin(), cut.end(), group.cut.begin()) &&
-                          (!persistent || cut == axes_of(view, stated.value(kept, Json::array())));
+                          (!persistent || (casts && cut.empty()) ||
+                           cut == axes_of(view, stated.value(kept, Json::array())));
     if (!is_slice || offset < end || (home.kind != "parameter" && !group.trains) ||
         json.at("dtype") != form.dtype ||
         group.elements / parts_of(view, group, home.cuts) % home.block != 0)
@@ -226,7 +232,7 @@ Home home_of(const PlanView& view, const Json& json) {
   }
   // Gathered weights may be aligned to more than they have.
   if (end > json.at("size") || (end != json.at("size") && !gathered) || home.groups.empty() ||
-      (home.groups.size() > 1 && home.kind != "parameter"))
+      (home.groups.size() > 1 && !holds_weights(home)))
     refuse("buffer {}: does not hold the shard that it states", json.at("name").dump());
   return home;
 }

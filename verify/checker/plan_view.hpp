@@ -135,6 +135,7 @@ struct Group {
   std::map<Int, Parameter> parameters{};  ///< by first element
   std::string optimizer{};                ///< of one that trains
   std::optional<Int> tp_dim{};            ///< along which ranks of tp divide its parameters
+  bool fp8 = false;  ///< one matrix: its weights are the main ones, FP8 GEMMs read gathered casts
 };
 /// The contents that a buffer states: elements of groups, or what the host writes or reads.
 struct Home {
@@ -145,6 +146,10 @@ struct Home {
   std::string distributed_over{};               ///< axis along which each rank has one whole group
   std::string unsummed_over{};  ///< or axis whose ranks' contributions to a gradient are here
 };
+/// Weights, or their casts to FP8, which each run of a plan makes anew.
+inline bool holds_weights(const Home& home) {
+  return home.kind == "parameter" || home.kind == "cast_parameter";
+}
 /// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
 /// along the first axis of the group's cut, 2 also its part of that along the second, and so on.
 struct Spot {

@@ -23,11 +23,13 @@ Weights::Weights(const PlanView& view, const Model& model)
 
 void Weights::begin_plan() {
   for (Index b = 0; b < view_.homes.size(); ++b)
-    if (!view_.json.at("buffers")[b].value("persistent", false)) acquire(b);
+    if (!view_.json.at("buffers")[b].value("persistent", false) ||
+        view_.homes[b].kind == "cast_parameter")
+      acquire(b);
 }
 
 void Weights::acquire(Index buffer) {
-  if (view_.homes[buffer].kind != "parameter") return;
+  if (!holds_weights(view_.homes[buffer])) return;
   for (const auto& [group, at] : view_.homes[buffer].groups)
     held_[{buffer, group}] = {{0, {}}, {kMost, {}}};
 }
@@ -52,7 +54,8 @@ void Weights::gather(const Op& op) {
   const Spot from = locate(view_, part);
   const Spot to = locate(view_, whole);
   const bool slices = from.group != kNone && from.group == to.group && from.kind >= to.kind &&
-                      from.begin == to.begin && from.end == to.end;
+                      from.begin == to.begin && from.end == to.end &&
+                      view_.homes[part.buffer].kind == view_.homes[whole.buffer].kind;
   Names axes = view_.communicator_of(op).at("axes");
   std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
   Axes cut;
@@ -63,6 +66,16 @@ void Weights::gather(const Op& op) {
   read(op, part, from);
   for (Held* held : cut_out(held_in(op, whole, to), to.begin, to.end))
     *held = {updates_[to.group], to.kind};
+}
+
+void Weights::cast(const Op& op, const Operand& input, const Operand& output) {
+  const Spot from = locate(view_, input);
+  if (from.group == kNone || locate(view_, output) != from ||
+      view_.homes[output.buffer].kind != "cast_parameter")
+    refuse("{}: does not cast a shard to where its casts are", op.place());
+  read(op, input, from);
+  for (Held* held : cut_out(held_in(op, output, from), from.begin, from.end))
+    *held = {updates_[from.group], from.kind};
 }
 
 void Weights::update(const Op& op) {
@@ -76,7 +89,8 @@ void Weights::update(const Op& op) {
   if (made_of->role == "grad")
     for (const auto& [name, kept] : kept_states(view_.json.at("config"), optimizer))
       left.insert(name);
-  if (model_.main_weights) left.insert("main_weight");
+  const bool main_weights = model_.main_weights && !view_.groups[spot.group].fp8;
+  if (main_weights) left.insert("main_weight");
   for (const Operand& operand : op.operands) {
     const Home& home = view_.homes[operand.buffer];
     if (home.groups.empty()) continue;
@@ -91,10 +105,10 @@ void Weights::update(const Op& op) {
     if (left.erase(role) != 1 || home.kind != kind || locate(view_, operand) != spot ||
         (kept && home.cuts != spot.kind) || (kind == "optimizer_state" && home.name != role) ||
         spot.group == kNone || spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
-        operand.access != access_of(role, model_.main_weights))
+        operand.access != access_of(role, main_weights))
       refuse("{}: its operands are not one shard, or not those of its optimizer", op.place());
     if (role != "weight") continue;
-    if (!model_.main_weights) read(op, operand, spot);
+    if (!main_weights) read(op, operand, spot);
     for (Held* held : cut_out(held_in(op, operand, spot), spot.begin, spot.end))
       *held = {updates_[spot.group] + 1, spot.kind};
   }

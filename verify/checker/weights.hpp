@@ -6,6 +6,9 @@
 
 namespace mfsdp::checker {
 
+/// Casts of weights have the weight's number of updates in place of a microbatch.
+inline Int pass_of_update(Int updates) { return -2 - updates; }
+
 class Weights {
  public:
   Weights(const PlanView& view, const Model& model);
@@ -15,6 +18,8 @@ class Weights {
   /// Refuses unless every rank that runs the op holds the present weights there.
   void read(const Op& op, const Operand& operand, const Spot& spot);
   void gather(const Op& op);
+  /// A cast of a shard is of the version of its input.
+  void cast(const Op& op, const Operand& input, const Operand& output);
   /// The operands of the group's optimizer, all of one slice.
   void update(const Op& op);
   /// After a step that trains: each group of this class that does was updated once.

@@ -91,7 +91,7 @@ struct AmaxHistory {
 /// output = input * factor, rounded to nearest even and at most the type's largest number;
 /// output_scale = 1 / factor. The factor is that number / amax, both rounded to nearest; 1 where
 /// amax is 0, infinite or NaN; and the largest float where it would be infinite. Values
-/// are multiplied as floats.
+/// are multiplied as floats. With through_bf16 input and amax are rounded to bf16 first.
 template <class T>
 struct CastScaled {
   std::int64_t rows = 0;
@@ -102,10 +102,12 @@ struct CastScaled {
   Fp8Elements<AnyFp8> output_t = {};  ///< [cols, rows]; null where not wanted
   float* output_scale = nullptr;      ///< [1]
   float* next_amax = nullptr;         ///< [1], keeps the largest |input| too; null: not wanted
+  bool through_bf16 = false;
 
   void state(auto& op) {
     op.attribute("cols", cols);
     op.attribute("rows", rows);
+    op.attribute_if_any("through_bf16", through_bf16);
     op.reads("input", input, {"rows", "cols"});
     op.reads("amax", amax, {1}, {.element = Element::fp32});
     op.writes("output", output, {"rows", "cols"}, {.optional = true});
@@ -120,6 +122,32 @@ struct CastScaled {
 
   [[nodiscard]] DType dtype() const {
     return output.data != nullptr ? output.dtype : output_t.dtype;
+  }
+};
+
+/// The cast of `product` = silu(gate) * up, which is rounded to T first but not stored. As CastScaled.
+template <class T>
+struct SwigluForwardCast {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  const T* gate_up = nullptr;  ///< gates first
+  const float* amax = nullptr;
+  Fp8Elements<AnyFp8> output = {};
+  Fp8Elements<AnyFp8> output_t = {};
+  float* output_scale = nullptr;
+
+  void state(auto& op) {
+    op.attribute("cols", cols);
+    op.attribute("rows", rows);
+    op.reads("gate_up", gate_up, {"rows", {2, "cols"}});
+    op.reads("amax", amax, {1}, {.element = Element::fp32});
+    op.writes("output", output, {"rows", "cols"}, {.optional = true});
+    op.writes("output_t", output_t, {"cols", "rows"}, {.optional = true});
+    op.writes("output_scale", output_scale, {1}, {.element = Element::fp32});
+    op.expect(output.data != nullptr || output_t.data != nullptr, "output",
+              "expected this operand or output_t");
+    op.expect(output.data == nullptr || output_t.data == nullptr || output.dtype == output_t.dtype,
+              "output_t", "expected the dtype of output");
   }
 };
 

@@ -14,7 +14,7 @@ struct SwigluForward {
   std::int64_t cols = 0;
   const T* gate_up = nullptr;  ///< gates first
   T* product = nullptr;
-  float* amax = nullptr;  ///< [1]: the largest |product|; null where not wanted
+  float* amax = nullptr;  ///< [1]: the largest |`product`|; null where not wanted
 
   void state(auto& op) {
     op.attribute("cols", cols);

@@ -72,6 +72,13 @@ struct CastCall {
   F* output_t;
   float* output_scale;
   float* next_amax;
+  bool through_bf16;
+
+  /// The number that is cast in place of an input, and the amax that counts.
+  __device__ float rounded(float value) const {
+    if constexpr (std::is_same_v<T, Bf16>) return value;
+    return through_bf16 ? widened(narrowed<Bf16>(value)) : value;
+  }
 };
 
 template <class F>
@@ -84,7 +91,7 @@ __global__ void __launch_bounds__(kTileThreads)
     cast_tiles(const CastCall<T, F> k, const ByteTileOrder order) {
   __shared__ TransposedTile<kCastStrip> tile;
   const ByteTileOrder::Place place = order.of(blockIdx.x);
-  const float factor = factor_of<F>(*k.amax);
+  const float factor = factor_of<F>(k.rounded(*k.amax));
   set_scale<F>(factor, k.output_scale);
   const int strip = static_cast<int>(threadIdx.x) % kCastStrips;
   const int first_quad = static_cast<int>(threadIdx.x) / kCastStrips;
@@ -111,6 +118,8 @@ __global__ void __launch_bounds__(kTileThreads)
       for (int r = 0; r < 4; ++r) {
         if (k.next_amax != nullptr) largest.add(packs[half][r]);
         widen_all(packs[half][r], values[r]);
+#pragma unroll
+        for (float& value : values[r]) value = k.rounded(value);
       }
       const bool inside = row_of(half, 0) < k.rows && col < k.cols;
       cast_block<F>(
@@ -127,7 +136,7 @@ __global__ void __launch_bounds__(kTileThreads)
 /// The codes as stored alone; N elements at once. Hints that the input is not read again cost a tenth.
 template <class T, class F, int N>
 __global__ void __launch_bounds__(kThreads) cast_elements(const CastCall<T, F> k) {
-  const float factor = factor_of<F>(*k.amax);
+  const float factor = factor_of<F>(k.rounded(*k.amax));
   set_scale<F>(factor, k.output_scale);
   const std::int64_t packs = k.rows * k.cols / N;
   const std::int64_t first =
@@ -143,7 +152,7 @@ __global__ void __launch_bounds__(kThreads) cast_elements(const CastCall<T, F> k
     if (first + u * kThreads >= packs) continue;
     float values[N < 4 ? 4 : N] = {};
 #pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = element(pack[u], i);
+    for (int i = 0; i < N; ++i) values[i] = k.rounded(element(pack[u], i));
     F* const to = k.output + (first + u * kThreads) * N;
     if constexpr (N == 8)
       *reinterpret_cast<uint2*>(to) =
@@ -249,7 +258,8 @@ Result<void> cast_scaled(const CastScaled<T>& k, cudaStream_t stream) {
                                       .output = reinterpret_cast<F*>(k.output.data),
                                       .output_t = reinterpret_cast<F*>(k.output_t.data),
                                       .output_scale = k.output_scale,
-                                      .next_amax = k.next_amax},
+                                      .next_amax = k.next_amax,
+                                      .through_bf16 = k.through_bf16},
                        stream);
   };
   if (k.rows == 0 || k.cols == 0) return {};

@@ -98,6 +98,29 @@ TEST(Equality, Fp8HasTheSameBitsUnderEachStrategyAndRecomputation) {
   EXPECT_EQ(results.size(), 2U);
 }
 
+/// Weights that are cast in shards and gathered are those that casting gathered weights gives. (Norms
+/// of gradients are summed by other groups, so nothing is clipped.)
+TEST(Equality, GatheredCastsGiveTheSameWeights) {
+  std::set<std::uint64_t> results;
+  PlanConfig config = test::nano();
+  config.mesh = data_parallel_mesh(1, 2);
+  config.fp8 = Fp8Recipe::current;
+  config.micro_batch = 1;
+  config.microbatches = 2;
+  config.clip = {.num = 0};
+  constexpr std::int64_t kSteps = 2;
+  const Skewed data(config.model.vocab, 2 * kGlobalBatch * kSteps);
+  for (int i = 0; i < 5; ++i) {
+    config.fp8_gather = i < 4;
+    config.strategy = static_cast<Strategy>(i % 4);
+    config.recompute.kind = static_cast<Recompute>(i % 3);
+    const Told told = test::train(config, kSteps, data);
+    ASSERT_EQ(fault_of(told), "");
+    results.insert(test::hash_of(told.weights));
+  }
+  EXPECT_EQ(results.size(), 1U);
+}
+
 /// Ranks and microbatches of every kind for 36 sequences.
 std::vector<PlanConfig> spread(const PlanConfig& shape) {
   std::vector<PlanConfig> all;

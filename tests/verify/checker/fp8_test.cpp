@@ -138,7 +138,7 @@ TEST(Fp8Plans, ACastIsOfTheTensorWhoseMagnitudeWasTaken) {
               HasSubstr("MF1"));
 }
 
-/// Of kernels that make it, too: a magnitude of the tensor before is another one.
+/// Kernels that make a tensor take it: without, the one of the tensor before is another one.
 TEST(Fp8Plans, AMagnitudeIsTakenOfEachTensor) {
   for (const char* maker : {"layers.1.post_norm", "layers.1.swiglu", "layers.1.post_norm.backward",
                             "layers.1.input_norm.backward", "head.final_norm.backward"})
@@ -148,6 +148,32 @@ TEST(Fp8Plans, AMagnitudeIsTakenOfEachTensor) {
                 }),
                 HasSubstr("MF1"))
         << maker;
+}
+
+/// Where inputs are computed again, SwiGLU's output is cast without being stored; and where memory is
+/// short, a cast is transposed.
+TEST(Fp8Plans, WhatIsCastAgainIsThatOfForward) {
+  EXPECT_THAT(
+      refused(exchanged("layers.1.down.wgrad.input.cast", "amax", "layers.1.post_norm", "amax"), 1,
+              Recompute::selective),
+      HasSubstr("expected the largest magnitude of 'product' of layers.1"));
+  EXPECT_THAT(
+      refused(exchanged("layers.1.down.wgrad.input.cast", "gate_up", "layers.0.gate_up", "output"),
+              1, Recompute::selective),
+      HasSubstr("MF"));
+  for (const char* op : {"layers.1.gate_up.d_output.transpose", "layers.1.down.wgrad.input.cast"})
+    EXPECT_THAT(refused([&](EditedPlan& plan) { plan.drop("only", op); }, 1, Recompute::selective),
+                HasSubstr("MF1"))
+        << op;
+  // The transposed copy that it makes is no copy of what it reads as it is.
+  EXPECT_THAT(
+      refused(
+          [](EditedPlan& plan) {
+            plan.operand("only", "layers.1.gate_up.dgrad", "d_output").buffer =
+                plan.operand("only", "layers.1.gate_up.d_output.transpose", "output").buffer;
+          },
+          1, Recompute::selective),
+      HasSubstr("MF"));
 }
 
 TEST(Fp8Plans, CastsThatAreLeftOut) {

@@ -53,11 +53,14 @@ inline void keep_amaxes(const AmaxHistory& k) {
 
 template <class Fp8, class T>
 void cast_scaled_to(const CastScaled<T>& k) {
-  const float factor = cast_factor(*k.amax, fp8_max<Fp8>);
+  const auto rounded = [&](float value) {
+    return k.through_bf16 ? static_cast<float>(widen(narrow<Bf16>(value))) : value;
+  };
+  const float factor = cast_factor(rounded(*k.amax), fp8_max<Fp8>);
   for (std::int64_t row = 0; row < k.rows; ++row)
     for (std::int64_t col = 0; col < k.cols; ++col) {
       const auto value = static_cast<float>(widen(k.input[row * k.cols + col]));
-      const std::uint8_t code = narrow<Fp8>(value * factor).bits;
+      const std::uint8_t code = narrow<Fp8>(rounded(value) * factor).bits;
       if (k.output.data != nullptr) k.output.data[row * k.cols + col].bits = code;
       if (k.output_t.data != nullptr) k.output_t.data[col * k.rows + row].bits = code;
     }

@@ -1,5 +1,6 @@
 #include "verify/cpu/kernels/fp8.hpp"
 #include "verify/cpu/kernels/run_kind.hpp"
+#include "verify/cpu/kernels/swiglu.hpp"
 
 namespace mfsdp::kernels {
 
@@ -19,6 +20,21 @@ Result<void> run_kind(const KernelRun<K::amax_history>& run) {
 template <>
 Result<void> run_kind(const KernelRun<K::cast_scaled>& run) {
   return run([](const auto& k) { cast_scaled(k); });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::swiglu_forward_cast>& run) {
+  return run([]<class T>(const SwigluForwardCast<T>& k) {
+    std::vector<T> product(static_cast<std::size_t>(k.rows * k.cols));
+    gated_forward<Silu>(k.rows, k.cols, k.gate_up, product.data());
+    cast_scaled(CastScaled<T>{.rows = k.rows,
+                              .cols = k.cols,
+                              .input = product.data(),
+                              .amax = k.amax,
+                              .output = k.output,
+                              .output_t = k.output_t,
+                              .output_scale = k.output_scale});
+  });
 }
 
 template <>

@@ -77,6 +77,7 @@ class Follower {
   void follow(const Op& op) {
     std::uint8_t bits = by_body(op);
     if (moves_scaling(op)) bits |= kFollowScaling;
+    if (casts_for_gathers(op)) bits &= static_cast<std::uint8_t>(~kUsesParameters);
     for (const ByteAccess& access : table_.of(out_.bits.size())) {
       const Holds holds = layouts_.homes[access.buffer].holds;
       if (holds == Holds::weight) bits |= kFollowWeights;
@@ -106,6 +107,14 @@ class Follower {
   [[nodiscard]] FollowedOps take() { return std::move(out_); }
 
  private:
+  /// The GEMMs that read such a cast use the weight.
+  [[nodiscard]] bool casts_for_gathers(const Op& op) const {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    if (kernel == nullptr || kernel->kind != KernelKind::cast_scaled) return false;
+    return std::ranges::any_of(kernel->operands, [&](const Operand& operand) {
+      return operand.access != Access::read && layouts_.holds(operand) == Holds::weight;
+    });
+  }
   /// Where copies and gathers bring scales, scales lie too, from buffer to buffer.
   void follow_moved_scaling(const Plan& plan) {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> moves;  // buffers

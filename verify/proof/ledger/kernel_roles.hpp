@@ -70,8 +70,10 @@ namespace mfsdp {
     case KernelKind::qk_row_norm_rope_forward:
     case KernelKind::rms_norm_forward:
     case KernelKind::sink_forward: return true;
-    case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::forward;
-    // Forward's GEMMs read weights that were cast; those of gradients read transposed ones.
+    case KernelKind::gemm:
+    case KernelKind::gemm_fp8: return gemm_kind(kernel) == GemmKind::forward;
+    // Forward's GEMMs read weights that were cast, here or before they were gathered; those of
+    // gradients read transposed ones.
     case KernelKind::cast_blocks:
     case KernelKind::cast_scaled: return operand_of(kernel, "output") != nullptr;
     default: return false;

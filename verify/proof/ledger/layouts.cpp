@@ -92,6 +92,7 @@ std::optional<int> level_of(const Placement& placement, const Group& group, cons
 Holds holds_of(const Buffer& buffer) {
   if (!buffer.holds) return Holds::other;
   switch (buffer.holds->kind) {
+    case ContentKind::cast_parameter:
     case ContentKind::parameter: return Holds::weight;
     case ContentKind::gradient: return Holds::gradient;
     case ContentKind::main_parameter:
@@ -156,10 +157,20 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   const auto unit = index_->units.find(group.unit);
   layout.name = unit ? program_->units[*unit].name : "?";
   if (!group.requires_grad) layout.name += " (frozen)";
-  if (group.dtype != program_->config.param_dtype)
+  const PlanConfig& config = program_->config;
+  const DType wanted = group.fp8 ? config.main_dtype : config.param_dtype;
+  if (group.dtype != wanted)
     report(findings, "MF502",
            fmt::format("group '{}' has dtype {}; the configuration has {}", layout.name,
-                       to_string(group.dtype), to_string(program_->config.param_dtype)));
+                       to_string(group.dtype), to_string(wanted)));
+  const std::int64_t block = unit ? program_->units[*unit].position - 1 : -1;
+  const bool in_block = unit && program_->units[*unit].kind == UnitKind::block;
+  for (const PlacedParameter& parameter : group.parameters)
+    if (group.fp8 != (in_block && config.gathers_fp8(block, parameter.role)))
+      report(findings, "MF502",
+             fmt::format("group '{}': the weights of '{}' are {}, contrary to the configuration",
+                         layout.name, parameter.name,
+                         group.fp8 ? "gathered as casts to FP8" : "not gathered as casts to FP8"));
   const Mesh& mesh = program_->config.mesh;
   Int128 parts = 1;
   for (const Axis axis : with_several_ranks(group.cut, mesh)) parts *= mesh.size(axis);
@@ -217,6 +228,7 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
   const Buffer& buffer = program_->buffers[b];
   Home home{.holds = holds_of(buffer)};
   if (home.holds == Holds::other) return;
+  home.casts = buffer.holds->kind == ContentKind::cast_parameter;
   home.block = block_of_state(buffer.holds->state);
   if (home.holds == Holds::direction) home.distributed_over = buffer.holds->dealt;
   if (home.holds == Holds::gradient) home.unsummed_over = buffer.holds->dealt;
@@ -263,7 +275,9 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
     if (level_of(buffer.holds->placement, *layout.group, mesh) != home.level)
       return fmt::format("holds groups that are sharded over different axes, such as '{}'",
                          layout.name);
-    if (buffer.persistent &&
+    if (home.casts && !layout.group->fp8)
+      return fmt::format("holds casts of group '{}', which is not in FP8", layout.name);
+    if (buffer.persistent && !home.casts &&
         level_of(placement_of(*layout.group, home.holds), *layout.group, mesh) != home.level)
       return fmt::format("keeps another shard of group '{}' than the group states", layout.name);
     const std::int64_t count = layout.slices[static_cast<std::size_t>(home.level)].count;
@@ -385,6 +399,18 @@ std::optional<AtomRange> Layouts::atoms_of(std::uint32_t group, const Region& re
                    .last = static_cast<std::uint32_t>(last - atoms.begin() + 1)};
 }
 
+namespace {
+
+/// Groups in FP8 have no other weights.
+bool holds_main_weights(const Program& program, const Contents& contents) {
+  return std::ranges::any_of(program.groups, [&](const Group& group) {
+    return group.fp8 &&
+           std::ranges::find(contents.groups, group.id, &HeldGroup::group) != contents.groups.end();
+  });
+}
+
+}  // namespace
+
 void check_configured_dtypes(const Program& program, FindingList& findings) {
   const PlanConfig& config = program.config;
   for (const Buffer& buffer : program.buffers) {
@@ -392,7 +418,11 @@ void check_configured_dtypes(const Program& program, FindingList& findings) {
     std::optional<DType> wanted;  // of states and directions updates.cpp looks
     bool sums = false;
     switch (buffer.holds->kind) {
-      case ContentKind::parameter: wanted = config.param_dtype; break;
+      case ContentKind::cast_parameter: wanted = DType::fp8_e4m3; break;
+      case ContentKind::parameter:
+        wanted =
+            holds_main_weights(program, *buffer.holds) ? config.main_dtype : config.param_dtype;
+        break;
       case ContentKind::main_parameter: wanted = config.main_dtype; break;
       case ContentKind::gradient:
         wanted = buffer.persistent ? config.grad_dtype : config.reduce_dtype;

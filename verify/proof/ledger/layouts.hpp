@@ -73,6 +73,7 @@ enum class Holds { other, weight, gradient, state, direction };
 /// Contents of a buffer; groups are positions in Layouts::groups.
 struct Home {
   Holds holds = Holds::other;
+  bool casts = false;  ///< weights as casts to FP8, which each run of a plan makes anew
   std::vector<std::uint32_t> groups{};
   std::vector<std::int64_t> offsets{};  ///< of each group, bytes from the buffer's start
   int level = 0;

@@ -103,7 +103,7 @@ std::string fault_of_states(const Op& op, const Kernel& kernel, const Program& p
     return fmt::format("reads an update direction, which optimizer {} does not compute",
                        to_string(*group.optimizer));
   const bool has_main = operand_of(kernel, "main_weight") != nullptr;
-  const bool keeps_main = program.config.main_dtype != program.config.param_dtype;
+  const bool keeps_main = program.config.main_dtype != group.dtype;
   if (is_update(kernel) && has_main != keeps_main)
     return keeps_main ? "has no operand 'main_weight', but main weights have another dtype than "
                         "the weights"

@@ -39,7 +39,7 @@ class WeightCheck {
       first_[b] = versions_.size();
       versions_.resize(versions_.size() + layouts.homes[b].groups.size());
       const Buffer& buffer = unrolled.program->buffers[b];
-      fill(b, buffer.persistent ? 0 : kNotGathered);
+      fill(b, buffer.persistent && !layouts.homes[b].casts ? 0 : kNotGathered);
       if (!buffer.persistent)
         for (const std::uint32_t g : layouts.homes[b].groups) gathered_[g].push_back(b);
     }
@@ -69,7 +69,8 @@ class WeightCheck {
     if (unrolled_.instances.empty()) return;
     for (std::uint32_t b = 0; b < first_.size(); ++b) {
       const Home& home = layouts_.homes[b];
-      if (home.holds != Holds::weight || !unrolled_.program->buffers[b].persistent) continue;
+      if (home.holds != Holds::weight || home.casts || !unrolled_.program->buffers[b].persistent)
+        continue;
       for (const std::uint32_t g : home.groups) {
         const std::int64_t version = version_at(b, g, home.level);
         const std::int64_t expected =
@@ -141,7 +142,29 @@ class WeightCheck {
     return level;
   }
 
+  /// A cast of a shard has its version.
+  bool cast(std::uint32_t op) {
+    const FollowedOperand* input = nullptr;
+    const FollowedOperand* output = nullptr;
+    for (const FollowedOperand& operand : followed_.of(op))
+      (operand.reads ? input : output) = &operand;
+    if (input == nullptr || output == nullptr) return false;
+    check_read(*input);
+    const Located& from = input->located;
+    const Located& to = output->located;
+    const auto part = level_of(from);
+    const auto level = level_of(to);
+    if (!part || !level || from.group != to.group || from.region != to.region ||
+        !layouts_.homes[to.buffer].casts)
+      spoil(output);
+    else
+      set_version(to.buffer, to.group, *level, version_at(from.buffer, from.group, *part));
+    return true;
+  }
+
   void run_kernel(std::uint32_t op) {
+    const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+    if (kernel.kind == KernelKind::cast_scaled && cast(op)) return;
     const bool update = (followed_.bits[op] & kUpdates) != 0;
     for (const FollowedOperand& operand : followed_.of(op)) {
       if (operand.gradient) continue;
@@ -173,21 +196,30 @@ class WeightCheck {
       return report(
           "MF403", located.group, now_,
           fmt::format("reads weights of '{}', which is another unit than the op's", layout.name));
+    // Each rank casts its shard of weights whose casts are gathered.
+    const bool of_shard = layout.group->fp8 && !layouts_.homes[located.buffer].casts;
+    const auto shard = of_shard ? level_of(located) : std::nullopt;
     const auto& atoms = operand.atoms;
+    if (shard) return check_version(operand, *shard, layout.name);
     if (!atoms || atoms->last != atoms->first + 1 ||
         layout.atoms[atoms->first].parameter == nullptr)
       return report("MF403", located.group, now_,
                     fmt::format("reads '{}' at {} of '{}', which is not one whole parameter",
                                 operand.operand->role, to_text(located.region), layout.name));
+    check_version(operand, 0, layout.atoms[atoms->first].parameter->name);
+  }
+
+  void check_version(const FollowedOperand& operand, int level, const std::string& name) {
+    const Located& located = operand.located;
+    const GroupLayout& layout = layouts_.groups[located.group];
     const std::int64_t step = unrolled_.runs[unrolled_.instances[now_].run].step;
     const std::int64_t expected = trains_ && layout.group->requires_grad ? step : 0;
-    const std::int64_t version = version_at(located.buffer, located.group, 0);
+    const std::int64_t version = version_at(located.buffer, located.group, level);
     if (version == expected) return;
     const char* rule = version == kNotGathered ? "MF402" : "MF401";
     report(rule, located.group, now_,
-           fmt::format("reads '{}' of '{}' {}; expected the weights after {} updates",
-                       layout.atoms[atoms->first].parameter->name, layout.name, in_words(version),
-                       expected));
+           fmt::format("reads '{}' of '{}' {}; expected the weights after {} updates", name,
+                       layout.name, in_words(version), expected));
   }
 
   static std::string in_words(std::int64_t version) {

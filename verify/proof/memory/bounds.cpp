@@ -63,18 +63,24 @@ std::vector<Changes> find_changes(const UnrolledPlan& unrolled) {
   return changes;
 }
 
+bool is_of_casts(const Buffer& buffer) {
+  return buffer.holds && buffer.holds->kind == ContentKind::cast_parameter;
+}
+
 /// The most of each measure that the changes have live; ends are sorted on the way.
 PoolPeak peak_of(const Program& program, const Pool& pool, Changes& changes) {
   if (!std::ranges::is_sorted(changes.ends, {}, &Change::position))
     std::ranges::sort(changes.ends, {}, &Change::position);
   PoolPeak live;
   PoolPeak most;
+  std::int64_t casts = 0;           // of a unit's weights to FP8, beside its other weights
   std::map<UnitId, int> gradients;  // buffers: a unit's groups have one each, and are one gradient
   const auto count = [&](const Change& change, std::int64_t sign) {
     const Buffer& buffer = program.buffers[change.buffer];
     live.bytes += buffer.size * sign;
     live.aligned += Bytes(round_up(buffer.size.value, pool.alignment)) * sign;
-    if (buffer.category == Category::unsharded_weight) live.weights += sign;
+    if (buffer.category == Category::unsharded_weight)
+      (is_of_casts(buffer) ? casts : live.weights) += sign;
     if (buffer.category != Category::unsharded_grad) return;
     if (!buffer.unit) {
       live.gradients += sign;
@@ -92,7 +98,7 @@ PoolPeak peak_of(const Program& program, const Pool& pool, Changes& changes) {
     count(begin, 1);
     most.bytes = std::max(most.bytes, live.bytes);
     most.aligned = std::max(most.aligned, live.aligned);
-    most.weights = std::max(most.weights, live.weights);
+    most.weights = std::max({most.weights, live.weights, casts});
     most.gradients = std::max(most.gradients, live.gradients);
   }
   return most;

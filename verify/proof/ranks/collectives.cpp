@@ -88,6 +88,14 @@ bool have_concurrent(const UnrolledPlan& unrolled, const Chains& chains, std::ui
   return true;
 }
 
+/// Largest magnitudes of shards of weights, which model_values.cpp follows, lie beside all else.
+bool is_of_magnitudes(const Program& program, const ProgramIndex& index,
+                      const Collective& collective) {
+  const Buffer& buffer = program.buffers[index.buffers[collective.output.buffer]];
+  const bool of_history = buffer.holds && buffer.holds->port == Port::amax_history;
+  return of_history || (program.config.fp8_gather && !buffer.holds);
+}
+
 }  // namespace
 
 void check_collective_shapes(const Program& program, const ProgramIndex& index, bool of_model,
@@ -108,7 +116,7 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
           program.communicators[index.communicators[collective->communicator]];
       std::string why = misfit(*collective, communicator.size);
       if (of_model && why.empty() && collective->reduction == Reduction::max &&
-          !program.config.has_fp8())
+          !is_of_magnitudes(program, index, *collective))
         why = "takes the maximum of values of the model, which has none over ranks";
       if (of_model && why.empty() && collective->reduction == Reduction::sum &&
           !can_be_summed(collective->dtype))

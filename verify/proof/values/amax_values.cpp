@@ -63,6 +63,14 @@ void ModelValues::check_next_amax(const CellUse& use) {
   }
 }
 
+/// A maximum that is written into the history.
+bool ModelValues::is_of_history(const Collective& collective) const {
+  const Buffer& buffer =
+      unrolled_.program->buffers[unrolled_.index->buffers[collective.output.buffer]];
+  return collective.reduction == Reduction::max && buffer.holds &&
+         buffer.holds->port == Port::amax_history;
+}
+
 /// All ranks take part, after all casts of the step, which check_next_amax() sees to.
 void ModelValues::read_reduced(const Collective& collective) {
   const CellUse* input = use_of(&collective.input);

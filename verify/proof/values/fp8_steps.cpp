@@ -31,10 +31,11 @@ std::optional<Value> weight_of(ParameterRole role) {
   }
 }
 
-std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe) {
+std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe, bool of_shard) {
   using enum ValueForm;
   const Flow input = reads_form("input", Value::excused, whole);
-  if (kernel.kind == KernelKind::amax) return {input, makes_form("amax", amax)};
+  if (kernel.kind == KernelKind::amax)
+    return {input, makes_form("amax", of_shard ? amax_of_shard : amax)};
   std::array<Flow, kMostFlows> flows{input};
   std::size_t count = 1;
   const auto has = [&](std::string_view role) { return operand_of(kernel, role) != nullptr; };
@@ -81,6 +82,24 @@ std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step) {
   Flow flow{.role = "amax", .writes = made->writes};
   flow.writes.form = ValueForm::amax;
   return flow;
+}
+
+std::optional<ModelStep> product_cast_step(const ModelShape& model, const Kernel& kernel) {
+  const ModelStep* swiglu = find_step(model, KernelKind::swiglu_forward, 0, std::nullopt);
+  if (swiglu == nullptr) return std::nullopt;
+  const auto flow_of = [&](std::string_view role) {
+    return *std::ranges::find(swiglu->flows, role, &Flow::role);
+  };
+  const Value product = flow_of("product").writes.value;
+  ModelStep step{.kind = kernel.kind};
+  step.flows[0] = flow_of("gate_up");
+  const auto forms = cast_flows(kernel, Fp8Recipe::current, false);
+  for (std::size_t i = 1; i < forms.size(); ++i) {
+    Flow& flow = step.flows[i] = forms[i];
+    (flow.reads.form == ValueForm::amax ? flow.reads : flow.writes).value = product;
+    if (flow.role.empty()) flow = {};
+  }
+  return step;
 }
 
 KernelKind product_kind(Fp8Recipe recipe) {

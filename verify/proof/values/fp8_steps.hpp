@@ -23,12 +23,18 @@ namespace mfsdp::fp8 {
 /// The value that a matrix is, of which casts are made; none for parameters without FP8 GEMMs.
 [[nodiscard]] std::optional<Value> weight_of(ParameterRole role);
 
-/// Operands of `amax` and casts: forms of the value that is in their input.
-[[nodiscard]] std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe);
+/// Operands of `amax` and casts: forms of the value that is in their input. `of_shard`: which is a
+/// shard of a weight, one of several.
+[[nodiscard]] std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe,
+                                                      bool of_shard);
 
-/// What a kernel that makes a value states beside it: its largest magnitude, in operand `amax`. None
+/// The largest magnitude, in operand `amax`, that a kernel takes of a value that it makes. None
 /// where that kind has no such operand.
 [[nodiscard]] std::optional<Flow> amax_flow(KernelKind kind, const ModelStep& step);
+
+/// A cast of SwiGLU's output from its input; none where the model has none.
+[[nodiscard]] std::optional<ModelStep> product_cast_step(const ModelShape& model,
+                                                         const Kernel& kernel);
 
 /// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
 [[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, Fp8Recipe recipe,

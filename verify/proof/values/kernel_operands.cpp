@@ -69,6 +69,11 @@ class OperandCheck {
   OperandCheck(const Kernel& kernel, const PlanConfig& config, bool of_model)
       : kernel_(kernel), config_(config), of_model_(of_model) {
     if (of_model && kernel.kind != newton_schulz) compute_ = config.param_dtype;
+    // Weights whose casts are gathered are the main ones; model_binding.cpp looks which are cast.
+    const Operand* input = operand_of(kernel, "input");
+    if (of_model && casts_to_fp8(kernel.kind) && config.fp8_gather && input != nullptr &&
+        input->dtype == config.main_dtype)
+      compute_ = config.main_dtype;
     for (const Attribute& attribute : kernel.attributes)
       if (attribute.value.den == 1) sizes_.emplace_back(attribute.name, attribute.value.num);
     sizes_.emplace_back("seq", config.seq_len);

@@ -5,8 +5,8 @@
 namespace mfsdp {
 namespace {
 
-bool holds_weights(const Buffer& buffer) {
-  return buffer.holds && buffer.holds->kind == ContentKind::parameter;
+bool holds(const Buffer& buffer, ContentKind kind) {
+  return buffer.holds && buffer.holds->kind == kind;
 }
 
 }  // namespace
@@ -17,30 +17,40 @@ KernelParameters parameters_of(const Op& op, const Kernel& kernel, const Program
   KernelParameters found;
   for (const Operand& operand : kernel.operands) {
     const bool is_made = !casts && operand.role == "weight_grad";
-    if (!is_made && operand.role != (casts ? "input" : "weight")) continue;
-    // The weights of FP8 GEMMs are casts, which lie among activations.
-    if (is_cast_gemm(kernel.kind) && !is_made) continue;
+    const bool transposes = kernel.kind == KernelKind::transpose;
+    if (!is_made && operand.role != (casts || transposes ? "input" : "weight")) continue;
     const Buffer& buffer = program.buffers[index.buffers[operand.buffer]];
-    if (casts && !holds_weights(buffer)) continue;
+    // The weights of FP8 GEMMs are casts: gathered ones, or such as lie among activations.
+    // Those with scales of blocks are never gathered.
+    if (kernel.kind == KernelKind::gemm_blocks && !is_made) continue;
+    const bool reads_casts = (kernel.kind == KernelKind::gemm_fp8 && !is_made) || transposes;
+    if (reads_casts && !holds(buffer, ContentKind::cast_parameter)) continue;
+    if (casts && !holds(buffer, ContentKind::parameter)) continue;
     // Sums of chunks lie in a workspace.
     if (is_made && !buffer.holds && buffer.category == Category::workspace) continue;
-    const auto wanted = is_made ? ContentKind::gradient : ContentKind::parameter;
+    const auto wanted = is_made       ? ContentKind::gradient
+                        : reads_casts ? ContentKind::cast_parameter
+                                      : ContentKind::parameter;
     found.homeless = found.homeless || !buffer.holds || buffer.holds->kind != wanted;
     found.astray = found.astray || layouts.holds(operand) == Holds::other;
     if (found.homeless || found.astray) continue;
     const auto located = layouts.locate(operand);
     const GroupLayout& group = layouts.groups[located->group];
     const auto atoms = layouts.atoms_of(located->group, located->region);
-    if (!located->exact || !atoms || atoms->last != atoms->first + 1 ||
-        group.atoms[atoms->first].parameter == nullptr ||
-        (op.unit && *op.unit != group.group->unit)) {
+    const PlacedParameter* parameter = nullptr;
+    if (casts && group.group->fp8) {  // of one parameter, with its padding
+      found.shard = group.level_of(located->region);
+      if (found.shard) parameter = &group.group->parameters.front();
+    } else if (atoms && atoms->last == atoms->first + 1) {
+      parameter = group.atoms[atoms->first].parameter;
+    }
+    if (!located->exact || parameter == nullptr || (op.unit && *op.unit != group.group->unit)) {
       found.astray = true;
       continue;
     }
     if (found.count == 0) found.group = group.group;
-    if (found.count == 0) found.parameter = group.atoms[atoms->first].parameter;
-    if (found.count < found.roles.size())
-      found.roles[found.count] = group.atoms[atoms->first].parameter->role;
+    if (found.count == 0) found.parameter = parameter;
+    if (found.count < found.roles.size()) found.roles[found.count] = parameter->role;
     ++found.count;
     found.unit = static_cast<std::uint32_t>(program.units[index.units[group.group->unit]].position);
   }

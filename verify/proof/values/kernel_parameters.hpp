@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "core/plan/plan.hpp"
 #include "verify/proof/ledger/layouts.hpp"
@@ -16,6 +17,7 @@ struct KernelParameters {
   std::uint32_t unit = 0;
   const Group* group = nullptr;                ///< of the first
   const PlacedParameter* parameter = nullptr;  ///< the first
+  std::optional<int> shard = {};               ///< level of a shard that is cast and then gathered
   bool homeless = false;                       ///< in a buffer that does not hold such
   bool astray = false;  ///< no whole parameter of the op's unit, which others report
 };

@@ -185,8 +185,9 @@ class Binder {
         if (const auto of = cast_weights_.find(copy->input.buffer); of != cast_weights_.end())
           cast_weights_[copy->output.buffer] = of->second;
       const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (kernel == nullptr || !casts_to_fp8(kernel->kind) || kernel->kind == KernelKind::amax)
-        continue;
+      const bool casts =
+          kernel != nullptr && casts_to_fp8(kernel->kind) && kernel->kind != KernelKind::amax;
+      if (kernel == nullptr || (!casts && kernel->kind != KernelKind::transpose)) continue;
       op_ = &op;
       const KernelParameters cast = parameters_of(*kernel);
       if (cast.count != 1 || cast.homeless || cast.astray) continue;
@@ -260,23 +261,84 @@ class Binder {
         return fail_step(
             fmt::format("casts parameter '{}', which no FP8 GEMM reads", to_string(*bound.role)));
       bound.owner = owner_of(parameters.unit, kernel, *bound.role);
-      if (input->shape != parameters.parameter->shape)
+      if (!parameters.shard && input->shape != parameters.parameter->shape)
         return fail_step(fmt::format("reads parameter '{}' as a matrix of another shape",
                                      to_string(*bound.role)));
+      if (parameters.shard && !is_for_gathers(kernel, *parameters.group))
+        return fail_step(
+            "does not cast a shard as it lies, rounded to the compute dtype, to where casts of it "
+            "are gathered");
     } else {
       const Buffer& buffer = program_.buffers[index_.buffers[input->buffer]];
+      if (input->dtype != program_.config.param_dtype ||
+          kernel.find_attribute("through_bf16") != nullptr)
+        return fail_step("reads a value in another dtype than the compute dtype");
       if (rows != program_.config.tokens_per_microbatch() ||
           input->touched_bytes() != buffer.size.value)
         return fail_step("does not read the whole of a value, of all tokens");
     }
     if (auto wrong = wrong_history(kernel)) return fail_step(*wrong);
     next_ = 0;
-    for (const Flow& flow : fp8::cast_flows(kernel, program_.config.fp8)) {
+    for (const Flow& flow :
+         fp8::cast_flows(kernel, program_.config.fp8, parameters.shard.value_or(0) > 0)) {
       const bool of_parameter = flow.role == "input" && parameters.count > 0;
-      if (flow.role.empty() || of_parameter) continue;
+      // weights.cpp follows casts that are gathered.
+      const bool gathered = flow.role == "output" && parameters.shard;
+      if (flow.role.empty() || of_parameter || gathered) continue;
       if (!bind_flow(kernel, {}, flow, rows)) return;
       out_.flows.back().row_bytes = 0;
     }
+    bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
+    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
+    out_.steps.push_back(bound);
+  }
+
+  /// Whether a cast goes to the memory of gathered casts, to where its shard is; `amax` goes nowhere.
+  [[nodiscard]] bool is_for_gathers(const Kernel& kernel, const Group& group) const {
+    const Attribute* through = kernel.find_attribute("through_bf16");
+    if (kernel.kind == KernelKind::amax) return true;
+    const Operand* output = operand_of(kernel, "output");
+    const bool rounds = group.dtype != program_.config.param_dtype;
+    if (output == nullptr || operand_of(kernel, "output_t") != nullptr ||
+        rounds != (through != nullptr && through->value == Rational{.num = 1}) ||
+        (!rounds && through != nullptr) || !layouts_.homes[index_.buffers[output->buffer]].casts)
+      return false;
+    const auto from = layouts_.locate(*operand_of(kernel, "input"));
+    const auto to = layouts_.locate(*output);
+    return to->exact && to->group == from->group && to->region == from->region;
+  }
+
+  /// A gathered cast of a weight as a whole, or the cast of a value.
+  void bind_transpose(const Kernel& kernel) {
+    if (!program_.config.has_fp8()) return fail_step("is for FP8, which is not configured");
+    const KernelParameters parameters = parameters_of(kernel);
+    if (parameters.astray) return excuse();
+    const Operand& input = *operand_of(kernel, "input");
+    const bool wide = input.dtype == DType::fp8_e5m2;
+    BoundStep bound{.first_flow = static_cast<std::uint32_t>(out_.flows.size()), .casts = true};
+    next_ = 0;
+    if (parameters.count > 0) {
+      bound.role = parameters.roles[0];
+      bound.group = parameters.group;
+      bound.owner = owner_of(parameters.unit, kernel, *bound.role);
+      bound.weight = fp8::weight_of(*bound.role);
+      if (!bound.weight || input.shape != parameters.parameter->shape)
+        return fail_step("does not transpose the gathered cast of a weight");
+    } else {
+      bound.transposes = true;
+      const Buffer& buffer = program_.buffers[index_.buffers[input.buffer]];
+      if (kernel.attribute("rows") != program_.config.tokens_per_microbatch() ||
+          input.touched_bytes() != buffer.size.value)
+        return fail_step("does not read the whole of a cast, of all tokens");
+      const Flow read{
+          .role = "input",
+          .reads = {.value = Value::excused, .form = wide ? ValueForm::e5m2 : ValueForm::e4m3}};
+      if (!bind_flow(kernel, {}, read, 0)) return;
+    }
+    const Flow made{
+        .role = "output",
+        .writes = {.value = Value::excused, .form = wide ? ValueForm::e5m2_t : ValueForm::e4m3_t}};
+    if (!bind_flow(kernel, {}, made, 0)) return;
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
@@ -294,6 +356,7 @@ class Binder {
 
   void bind_step(const Kernel& kernel) {
     if (casts_to_fp8(kernel.kind)) return bind_cast(kernel);
+    if (kernel.kind == KernelKind::transpose) return bind_transpose(kernel);
     const KernelParameters parameters = parameters_of(kernel);
     if (parameters.homeless)
       return fail_step("has weights or a gradient in a buffer that holds none");
@@ -316,10 +379,14 @@ class Binder {
         program_.config.has_fp8() && kernel.kind == fp8::product_kind(program_.config.fp8)
             ? fp8::product_step(program_.config.model, program_.config.fp8, variant, role)
             : std::nullopt;
+    std::optional<ModelStep> cast;
+    if (kernel.kind == KernelKind::swiglu_forward_cast && program_.config.has_fp8())
+      cast = fp8::product_cast_step(program_.config.model, kernel);
     if (of_fp8) step = &*of_fp8;
     if (of_fp8)
       if (auto wrong = fp8::wrong_blocks(kernel, program_.config.fp8, false))
         return fail_step(*wrong);
+    if (cast) step = &*cast;
     if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, divided());
     if (step == nullptr || !is_complete(*step, parameters))
@@ -347,9 +414,12 @@ class Binder {
     next_ = 0;
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
-      if (!flow.role.empty() && is_there && !bind_flow(kernel, *step, flow, rows)) return;
+      const bool gathered = of_fp8 && flow.role == "weight" && parameters.count > 0;
+      if (!flow.role.empty() && is_there && !gathered && !bind_flow(kernel, *step, flow, rows))
+        return;
+      if (cast && flow.role != "gate_up" && !flow.role.empty()) out_.flows.back().row_bytes = 0;
     }
-    if (operand_of(kernel, "amax") != nullptr) {
+    if (!cast && operand_of(kernel, "amax") != nullptr) {
       const std::optional<Flow> amax = fp8::amax_flow(kernel.kind, *step);
       if (!takes_amaxes(program_.config.fp8) || !amax)
         return fail_step("takes the largest magnitude of what no FP8 GEMM reads");

@@ -50,6 +50,7 @@ struct BoundStep {
   /// Takes the largest magnitude of a value, or casts it: of whatever its input holds, or of this
   /// weight. Its flows have forms of that value.
   bool casts = false;
+  bool transposes = false;  ///< likewise, a cast
   std::optional<Value> weight = {};
 };
 

@@ -269,6 +269,7 @@ constexpr auto value_names(Value) {
 enum class ValueForm : std::uint8_t {
   whole,  ///< the value itself
   amax,
+  amax_of_shard,  ///< of a rank's shard of a weight
   e4m3,
   e4m3_t,  ///< transposed
   e4m3_scale,
@@ -288,13 +289,18 @@ enum class ValueForm : std::uint8_t {
 };
 
 constexpr auto value_names(ValueForm) {
-  return name_array("whole", "largest magnitude", "E4M3 cast", "transposed E4M3 cast",
-                    "scale of the E4M3 cast", "E5M2 cast", "transposed E5M2 cast",
-                    "scale of the E5M2 cast", "largest magnitude of this step",
-                    "largest magnitude of this step on all ranks",
+  return name_array("whole", "largest magnitude", "largest magnitude of a shard", "E4M3 cast",
+                    "transposed E4M3 cast", "scale of the E4M3 cast", "E5M2 cast",
+                    "transposed E5M2 cast", "scale of the E5M2 cast",
+                    "largest magnitude of this step", "largest magnitude of this step on all ranks",
                     "largest magnitude of earlier steps", "cast with scales of blocks",
                     "transposed cast with scales of blocks", "scales of the cast's blocks",
                     "scales of the transposed cast's blocks", "scale of the whole tensor");
+}
+
+/// Whether it is a weight, whose casts are of a step and not of a microbatch.
+[[nodiscard]] constexpr bool is_weight(Value value) {
+  return value >= Value::qkv_weight && value <= Value::down_weight;
 }
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.

@@ -11,19 +11,17 @@
 #include "verify/proof/values/fp8_steps.hpp"
 
 namespace mfsdp {
-namespace {
+namespace {}  // namespace
 
-/// Tokens belong to no block.
-ValueKey key_of(const OwnedValue& term, const ValueKey& base) {
+/// Tokens belong to no block, and casts of weights to no microbatch.
+ValueKey ModelValues::key_of(const OwnedValue& term, const ValueKey& base) const {
   const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
   return {.value = term.value,
           .owner = term.value == Value::tokens ? 0 : owner,
-          .microbatch = base.microbatch,
+          .microbatch = is_weight(term.value) ? step_number() : base.microbatch,
           .layout = base.layout,
           .form = term.form};
 }
-
-}  // namespace
 
 ModelValues::ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts,
                          const ValueCells& cells, ValueMemory& memory, FindingList& findings)
@@ -50,7 +48,7 @@ void ModelValues::read(std::uint32_t instance) {
     return read_step(binding_.steps[step]);
   if (!binding_.applies) return;
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
-    if (collective->reduction == Reduction::max) return read_reduced(*collective);
+    if (is_of_history(*collective)) return read_reduced(*collective);
     return exchange(*collective);
   }
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return check_log_probs(*copy);
@@ -66,8 +64,15 @@ void ModelValues::write(std::uint32_t instance) {
   if (!binding_.applies) return;
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
-    if (collective->reduction == Reduction::max) return write_reduced(*collective);
+    if (is_of_history(*collective)) return write_reduced(*collective);
     const CellUse* output = use_of(&collective->output);
+    if (output != nullptr && is_weight(base_.value)) {
+      for (std::uint32_t c = output->first; c < output->last; ++c) {
+        memory_.cells[c].key = largest_[c - output->first];
+        memory_.cells[c].place = 0;
+      }
+      return;
+    }
     if (output != nullptr && base_.value != Value::unknown) put(*output, base_, 0);
     return;
   }
@@ -148,18 +153,20 @@ void ModelValues::read_step(const BoundStep& step) {
 void ModelValues::find_cast(const BoundStep& step) {
   if (step.weight) {
     cast_ = *step.weight;
-    base_ = {.value = Value::unknown, .owner = *step.owner, .microbatch = worked_on()};
+    base_ = {.value = Value::unknown, .owner = *step.owner, .microbatch = step_number()};
     return;
   }
   const CellUse& use = cells_.uses[binding_.flows[step.first_flow].use];
   const ValueKey key = whole(use);
   const ValueKey& first = memory_.cells[use.first].key;
   if (first.value == Value::excused) return;
-  if (key.value <= Value::tokens || key.form != ValueForm::whole)
-    return report_mismatch(
-        fmt::format("reads {} as operand 'input'; expected one value of the model from its first "
-                    "byte on, which no cast is",
-                    in_words(first)));
+  const ValueForm wanted =
+      step.transposes ? binding_.flows[step.first_flow].reads.form : ValueForm::whole;
+  if (key.value <= Value::tokens || key.form != wanted)
+    return report_mismatch(fmt::format(
+        "reads {} as operand 'input'; expected {} from its first byte on{}", in_words(first),
+        step.transposes ? "the cast of one value" : "one value of the model",
+        step.transposes ? "" : ", which no cast is"));
   cast_ = key.value;
   base_ = {.value = Value::unknown, .owner = key.owner, .microbatch = key.microbatch};
 }
@@ -350,6 +357,7 @@ void ModelValues::exchange(const Collective& collective) {
   if (first.value == Value::unknown) return;
   base_ = {.value = Value::excused};
   if (first.value == Value::excused) return;
+  if (first.form == ValueForm::amax_of_shard) return find_largest(collective, *input);
   const auto& communicator =
       unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
   if (with_several_ranks(communicator.axes, unrolled_.program->config.mesh) ==
@@ -374,6 +382,45 @@ void ModelValues::exchange(const Collective& collective) {
   if (key.value == Value::unknown)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
+}
+
+/// Largest magnitudes of shards of weights, one after another, become those of the weights: over all
+/// ranks among which the weights are divided.
+void ModelValues::find_largest(const Collective& collective, const CellUse& input) {
+  const Program& program = *unrolled_.program;
+  const auto& axes =
+      program.communicators[unrolled_.index->communicators[collective.communicator]].axes;
+  if (collective.kind != CollectiveKind::all_reduce || collective.reduction != Reduction::max)
+    return report_mismatch(
+        fmt::format("moves {} by a {} with reduction {}; expected an all_reduce that takes the "
+                    "larger one",
+                    in_words(memory_.cells[input.first].key), to_string(collective.kind),
+                    to_string(collective.reduction)));
+  if (collective.input.buffer != collective.output.buffer ||
+      collective.input.offset != collective.output.offset)
+    return report_mismatch("takes largest magnitudes to another place than they are in");
+  largest_.clear();
+  for (std::uint32_t c = input.first; c < input.last; ++c) {
+    const ValueKey& key = memory_.cells[c].key;
+    if (key.form != ValueForm::amax_of_shard || key.microbatch != step_number() ||
+        memory_.cells[c].place != 0)
+      return report_mismatch(
+          fmt::format("takes the larger one of {}; expected largest magnitudes "
+                      "of this step's shards of weights",
+                      in_words(key)));
+    largest_.push_back(key);
+    largest_.back().form = ValueForm::amax;
+  }
+  for (const Group& group : program.groups) {
+    if (!group.fp8) continue;
+    for (const Axis axis : with_several_ranks(flat_axes(group.weight), program.config.mesh))
+      if (std::ranges::find(axes, axis) == axes.end())
+        return report_mismatch(
+            fmt::format("takes largest magnitudes over ranks that do not have all shards: not over "
+                        "{}",
+                        to_string(axis)));
+  }
+  base_ = {.value = Value::qkv_weight};
 }
 
 /// Collectives over the axis of layouts move all of a value from one layout to another.
@@ -563,13 +610,14 @@ std::string ModelValues::in_words(const ValueKey& key) const {
   const std::string owner = key.owner == 0       ? "the embedding"
                             : key.owner > layers ? "the head"
                                                  : fmt::format("layers.{}", key.owner - 1);
+  const char* const unit = is_weight(key.value) ? "step" : "microbatch";
   const std::string form =
       key.form == ValueForm::whole ? "" : fmt::format("the {} of ", to_string(key.form));
   const std::string layout =
       key.layout == ValueLayout::whole
           ? ""
           : fmt::format(", {} along {}", to_string(key.layout), to_string(kLayoutAxis));
-  return fmt::format("{}'{}' of {}, microbatch {}{}", form, to_string(key.value), owner,
+  return fmt::format("{}'{}' of {}, {} {}{}", form, to_string(key.value), owner, unit,
                      key.microbatch, layout);
 }
 

@@ -93,6 +93,7 @@ class ModelValues {
   void check_next_amax(const CellUse& use);
   void read_history(const Kernel& kernel);
   void write_history(const Kernel& kernel);
+  [[nodiscard]] bool is_of_history(const Collective& collective) const;
   void read_reduced(const Collective& collective);
   void write_reduced(const Collective& collective);
   void check(const BoundStep& step, const BoundFlow& flow);
@@ -104,6 +105,7 @@ class ModelValues {
   void find_layouts(const BoundStep& step);
   void check_gradient(const BoundStep& step, ValueLayout layout);
   void exchange(const Collective& collective);
+  void find_largest(const Collective& collective, const CellUse& input);
   void move_layout(const Collective& collective, const ValueKey& key);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
@@ -121,6 +123,11 @@ class ModelValues {
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.runs[unrolled_.instances[instance].run].step;
   }
+  /// The step of the instance that runs, counted from 1.
+  [[nodiscard]] std::uint32_t step_number() const {
+    return static_cast<std::uint32_t>(step_of(now_)) + 1;
+  }
+  [[nodiscard]] ValueKey key_of(const OwnedValue& term, const ValueKey& base) const;
   /// The microbatch on which the instance that runs works, counted from 1 over all steps.
   [[nodiscard]] std::uint32_t worked_on() const;
   void report_mismatch(const std::string& what);
@@ -151,6 +158,7 @@ class ModelValues {
   std::uint32_t kept_until_ = 0;  ///< the last microbatch of which the history has them
   std::vector<ValueKey> amaxes_;  ///< that the instance has read, by cell
   std::int64_t first_row_ = 0;
+  std::vector<ValueKey> largest_{};                 ///< of weights, made of their shards'
   std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed
   ValueLayout made_ = ValueLayout::whole;           ///< of what it makes
   ValueLayout made_partials_ = ValueLayout::whole;  ///< likewise, of a norm's partial sums

@@ -153,6 +153,32 @@ TYPED_TEST(DeviceFp8, CastsAShardOfAnyLengthAndPlace) {
   }
 }
 
+/// Main weights that are cast by way of bf16 have the codes of weights in bf16.
+TYPED_TEST(DeviceFp8, CastsThroughBf16) {
+  const auto values = random_values<float>(10'007, 8, 0.02F);
+  std::vector<Bf16> rounded;
+  for (const float value : values) rounded.push_back(narrow<Bf16>(value));
+  const DeviceArray<float> input(values);
+  const DeviceArray<float> amax(std::vector<float>{expected_amax(values)});
+  for (const std::int64_t count : {10'000, 10'007}) {
+    const DeviceArray<TypeParam> output(count);
+    const DeviceArray<float> scale(1);
+    expect_runs(cast_scaled(kernels::CastScaled<float>{.rows = 1,
+                                                       .cols = count,
+                                                       .input = input.data(),
+                                                       .amax = amax.data(),
+                                                       .output = elements_of(output),
+                                                       .output_scale = scale.data(),
+                                                       .through_bf16 = true},
+                            nullptr));
+    const float largest = expected_amax(rounded);
+    EXPECT_TRUE(same_bits(
+        output.download(),
+        expected_codes<Bf16, TypeParam>({rounded.begin(), rounded.begin() + count}, largest)));
+    EXPECT_EQ(scale.download()[0], 1 / expected_factor<TypeParam>(largest));
+  }
+}
+
 template <class T>
 class DeviceAmax : public testing::Test {};
 using AmaxElements = testing::Types<Bf16, Fp16, float>;

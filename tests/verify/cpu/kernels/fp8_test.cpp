@@ -174,6 +174,86 @@ TEST(Fp8, AHistoryGivesTheLargestOfItsSteps) {
   EXPECT_THAT(after_step(false, {kNan, 0}, {1, 0}, {0, 0, 0, 0, 8, 0}).amax, ElementsAre(8, 0));
 }
 
+/// Shards in fp32 that are cast by way of bf16, with the largest magnitude of all shards, have the
+/// codes and the scale of the whole weight.
+TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
+  constexpr std::int64_t kCount = 192;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 0.02F);
+  std::vector<float> main(kCount);
+  std::vector<Bf16> rounded(kCount);
+  for (std::size_t i = 0; i < main.size(); ++i) {
+    main[i] = normal(random);
+    rounded[i] = narrow<Bf16>(main[i]);
+  }
+  const auto cast = [](const auto& values, float amax, bool through) {
+    using T = std::decay_t<decltype(values[0])>;
+    std::vector<Attribute> attributes{{"cols", std::ssize(values)}, {"rows", 1}};
+    if (through) attributes.emplace_back("through_bf16", 1);
+    Fp8Call call(KernelKind::cast_scaled, std::move(attributes));
+    call.add<T>("input", Access::read, {1, std::ssize(values)}, {values.begin(), values.end()});
+    call.add<float>("amax", Access::read, {1}, {amax});
+    call.add<Fp8E4m3>("output", Access::write, {1, std::ssize(values)});
+    call.add<float>("output_scale", Access::write, {1});
+    EXPECT_EQ(call.run(), "");
+    std::vector<float> made = call.values<Fp8E4m3>("output");
+    made.push_back(call.values<float>("output_scale")[0]);
+    return made;
+  };
+  const auto amax_of = [](const auto& values) {
+    using T = std::decay_t<decltype(values[0])>;
+    Fp8Call call(KernelKind::amax, {{"beta", 0}, {"cols", std::ssize(values)}, {"rows", 1}});
+    call.add<T>("input", Access::read, {1, std::ssize(values)}, {values.begin(), values.end()});
+    call.add<float>("amax", Access::write, {1});
+    EXPECT_EQ(call.run(), "");
+    return call.values<float>("amax")[0];
+  };
+  const std::vector<float> whole = cast(rounded, amax_of(rounded), false);
+  for (const std::size_t ranks : {1, 2, 4}) {
+    const std::size_t shard = main.size() / ranks;
+    float amax = 0;
+    for (std::size_t r = 0; r < ranks; ++r)
+      amax = std::max(amax, amax_of(std::span(main).subspan(r * shard, shard)));
+    std::vector<float> all;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const std::vector<float> part = cast(std::span(main).subspan(r * shard, shard), amax, true);
+      all.insert(all.end(), part.begin(), part.end() - 1);
+      EXPECT_EQ(part.back(), whole.back());
+    }
+    EXPECT_EQ(all, std::vector(whole.begin(), whole.end() - 1)) << ranks;
+  }
+}
+
+TEST(Fp8, SwigluIsCastAsIfItWereStored) {
+  constexpr std::int64_t kRows = 16;
+  constexpr std::int64_t kCols = 32;
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<Bf16> gate_up(2 * kRows * kCols);
+  for (Bf16& value : gate_up) value = narrow<Bf16>(normal(random));
+  const std::vector<Attribute> sizes{{"cols", kCols}, {"rows", kRows}};
+  Fp8Call stored(KernelKind::swiglu_forward, sizes);
+  stored.add<Bf16>("gate_up", Access::read, {kRows, 2 * kCols}, gate_up);
+  stored.add<Bf16>("product", Access::write, {kRows, kCols});
+  stored.add<float>("amax", Access::write, {1});
+  EXPECT_EQ(stored.run(), "");
+  const std::vector<float> amax = stored.values<float>("amax");
+  std::vector<Bf16> product;
+  for (const float value : stored.values<Bf16>("product")) product.push_back(narrow<Bf16>(value));
+  Fp8Call cast(KernelKind::cast_scaled, sizes);
+  cast.add<Bf16>("input", Access::read, {kRows, kCols}, product);
+  Fp8Call fused(KernelKind::swiglu_forward_cast, sizes);
+  fused.add<Bf16>("gate_up", Access::read, {kRows, 2 * kCols}, gate_up);
+  for (Fp8Call* call : {&cast, &fused}) {
+    call->add<float>("amax", Access::read, {1}, amax);
+    call->add<Fp8E4m3>("output_t", Access::write, {kCols, kRows});
+    call->add<float>("output_scale", Access::write, {1});
+    EXPECT_EQ(call->run(), "");
+  }
+  EXPECT_EQ(fused.values<Fp8E4m3>("output_t"), cast.values<Fp8E4m3>("output_t"));
+  EXPECT_EQ(fused.values<float>("output_scale"), cast.values<float>("output_scale"));
+}
+
 TEST(Fp8, Transposes) {
   Fp8Call call(KernelKind::transpose, {{"cols", 3}, {"rows", 2}});
   std::vector<Fp8E5m2> codes;
