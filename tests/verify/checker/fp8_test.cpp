@@ -88,18 +88,24 @@ TEST(Fp8Plans, OfOtherFamiliesAreRight) {
 
 /// The proof's first error of an edited plan; the checker must refuse it too.
 std::string refused(const std::function<void(EditedPlan&)>& edit, std::int64_t microbatches = 1,
+                    Recompute recompute = Recompute::none,
                     Fp8Recipe recipe = Fp8Recipe::current) {
   PlanConfig config = recipe == Fp8Recipe::current || recipe == Fp8Recipe::delayed
                           ? test::fp8_config()
                           : test::block_config(recipe);
   config.fp8 = recipe;
-  config.recompute.kind = Recompute::none;
+  config.recompute.kind = recompute;
   config.microbatches = microbatches;
   EditedPlan plan(config);
   edit(plan);
   const std::string error = first_error(plan.program);
   EXPECT_NE(test::checker_refusal(plan.program), "") << error;
   return error;
+}
+
+std::string refused(const std::function<void(EditedPlan&)>& edit, std::int64_t microbatches,
+                    Fp8Recipe recipe) {
+  return refused(edit, microbatches, Recompute::none, recipe);
 }
 
 /// One operand takes the place of another one of its type.
