@@ -20,7 +20,7 @@
 namespace mfsdp {
 namespace {
 
-/// What GEMMs of blocks multiply.
+/// The numbers that GEMMs of blocks multiply.
 std::string_view numbers_of(Fp8Recipe recipe) {
   switch (recipe) {
     case Fp8Recipe::delayed: return "FP8 (delayed scaling)";

@@ -113,7 +113,7 @@ class CostModel {
   [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double fp8_gemm_ns(const Kernel& kernel) const;
-  /// Of codes with scales of blocks.
+  /// A GEMM of codes with scales of blocks.
   [[nodiscard]] double block_gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;
   [[nodiscard]] const AttentionCost& cost_of_attention(const Kernel& kernel) const;

@@ -157,7 +157,7 @@ struct Gpu {
   /// 3000".
   std::vector<std::string> assumed{};
 
-  /// Whether the file says that matrix units multiply such numbers.
+  /// Whether the file states that matrix units multiply such numbers.
   [[nodiscard]] bool multiplies(MatmulFormat format) const {
     return std::ranges::find(formats, format) != formats.end();
   }

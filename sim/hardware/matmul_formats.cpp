@@ -39,7 +39,7 @@ Result<void> check_format(Fp8Recipe recipe, const Gpu& gpu) {
   if (!format || gpu.multiplies(*format)) return {};
   const std::string has = gpu.formats.empty()
                               ? fmt::format(
-                                    "the file of {} does not say what its matrix units multiply "
+                                    "the file of {} does not state what its matrix units multiply "
                                     "(compute.matmul_formats)",
                                     gpu.name)
                               : fmt::format("{} multiplies {}", gpu.name, format_list(gpu.formats));

@@ -221,8 +221,7 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
         "--param-dtype",
         "fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for mfsdp-exec on a CPU)");
   MFSDP_LET(prices, priced(job, request.config.mesh.world_size()));
-  if (!job.memory_alone)
-    MFSDP_TRY(check_format(request.config.fp8, prices.costs->cluster().gpu));
+  if (!job.memory_alone) MFSDP_TRY(check_format(request.config.fp8, prices.costs->cluster().gpu));
   request.costs = prices.costs;
   request.cache = cache_;
   request.least = least_;

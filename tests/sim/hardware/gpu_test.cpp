@@ -151,7 +151,7 @@ TEST(ParseGpu, RecipesNeedTheirNumbers) {
   gpu.formats.clear();
   EXPECT_EQ(check_format(Fp8Recipe::current, gpu).error().message(),
             "--fp8: expected a recipe whose numbers the GPU multiplies, got current, which needs "
-            "fp8: the file of g does not say what its matrix units multiply "
+            "fp8: the file of g does not state what its matrix units multiply "
             "(compute.matmul_formats)");
 }
 

@@ -307,8 +307,8 @@ TEST(BlockPlans, AProductReadsTheScalesOfItsCasts) {
                 plan.operand("only", "layers.1.down.wgrad", "d_output_t_scale").buffer = row;
               }),
               HasSubstr("MF1"));
-  EXPECT_THAT(refused_with(exchanged("layers.1.down.dgrad", "d_output_scale",
-                                     "layers.1.down.wgrad", "d_output_t_scale")),
+  EXPECT_THAT(refused_with(exchanged("layers.1.down.dgrad", "d_output_scale", "layers.1.down.wgrad",
+                                     "d_output_t_scale")),
               HasSubstr("expected the scales of the cast's blocks"));
 }
 
@@ -337,10 +337,10 @@ TEST(BlockPlans, BlocksAreTheRecipes) {
 /// Its tensor's scale is of the tensor's amax.
 TEST(BlockPlans, Nvfp4ReadsTheTensorsAmax) {
   // Magnitudes and scales of another tensor that are there at that time.
-  EXPECT_THAT(refused(exchanged("layers.1.qkv.input.cast", "amax", "layers.1.qkv.weight.cast",
-                                "amax"),
-                      1, Fp8Recipe::nvfp4),
-              HasSubstr("MF113"));
+  EXPECT_THAT(
+      refused(exchanged("layers.1.qkv.input.cast", "amax", "layers.1.qkv.weight.cast", "amax"), 1,
+              Fp8Recipe::nvfp4),
+      HasSubstr("MF113"));
   EXPECT_THAT(refused(exchanged("layers.1.qkv", "weight_tensor_scale", "layers.1.qkv",
                                 "input_tensor_scale"),
                       1, Fp8Recipe::nvfp4),

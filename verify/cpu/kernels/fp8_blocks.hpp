@@ -44,7 +44,7 @@ inline float store_scale(OfAnyType<BlockScale> scales, std::int64_t number, floa
   return scale_at({.data = scales.data, .dtype = scales.dtype}, number);
 }
 
-/// What a block's values are multiplied by, from its largest magnitude; stores the block's scale.
+/// Returns the factor of a block's values, from its largest magnitude; stores the block's scale.
 /// `tensor_factor`: of nvfp4, what its tensor's scale is 1 by.
 [[nodiscard]] inline float block_factor(float amax, float tensor_factor, float largest_input,
                                         OfAnyType<BlockScale> scales, std::int64_t number) {

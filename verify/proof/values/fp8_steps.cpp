@@ -209,7 +209,7 @@ std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe, 
       lines = (kind == GemmKind::forward ? n : k) / format->weight_rows;
   }
   if (lines && differs("lines", *lines)) return unlike("lines", *lines);
-  // The scale of a tensor is fp32, which the form says.
+  // The scale of a tensor is fp32, which the form states.
   for (const Operand& operand : kernel.operands) {
     const std::string_view role = operand.role;
     const bool whole = role.ends_with("tensor_scale") || role == "amax";

@@ -44,7 +44,7 @@ namespace mfsdp::fp8 {
 /// The kind of GEMMs of that recipe.
 [[nodiscard]] KernelKind product_kind(Fp8Recipe recipe);
 
-/// What is wrong with the blocks of a cast or a GEMM; none of other kernels. `of_weight`: a cast of
+/// States what is wrong with the blocks of a cast or a GEMM; none of other kernels. `of_weight`: a cast of
 /// one.
 [[nodiscard]] std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe,
                                                       bool of_weight);

@@ -50,7 +50,7 @@ struct Casted {
     cast_blocks(call);
   }
 
-  /// What a code and its scale stand for.
+  /// The value that a code and its scale stand for.
   [[nodiscard]] float value(bool transposed, std::int64_t row, std::int64_t col) const {
     const std::int64_t blocks = transposed ? call.blocks_t : call.blocks;
     const std::int64_t block = col / format.block;
@@ -146,7 +146,7 @@ TEST(BlockCasts, ScalesFollowTheRulesOfTheirFormats) {
   EXPECT_NEAR(fp4.value(false, 1, 0), 3, 1e-5);
 }
 
-/// Each product is that of what codes and scales stand for, with errors of sums in fp32.
+/// Each GEMM is that of the values that codes and scales stand for, with errors of sums in fp32.
 TEST(BlockProducts, AreThoseOfCodesTimesScales) {
   for (const Fp8Recipe recipe : kRecipes)
     for (const bool tiles : {false, true}) {
