@@ -26,8 +26,21 @@
 namespace mfsdp {
 
 /// fp64 is for reference runs on the CPU: the GPU backend and the cost model do not support it. The
-/// fp8 types only hold values that are multiplied by a scale (core/plan/kernels/fp8.hpp).
-enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8, fp8_e4m3, fp8_e5m2 };
+/// fp8 types and fp4_e2m1x2, two numbers in a byte, only hold values that are multiplied by a scale
+/// (core/plan/kernels/fp8.hpp, fp8_blocks.hpp). e8m0 holds such scales: powers of two.
+enum class DType {
+  bf16,
+  fp16,
+  fp32,
+  fp64,
+  int32,
+  int64,
+  uint8,
+  fp8_e4m3,
+  fp8_e5m2,
+  fp4_e2m1x2,
+  e8m0
+};
 
 [[nodiscard]] constexpr bool is_fp8(DType dtype) {
   return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
@@ -52,9 +65,21 @@ enum class BaseDType {
 /// Activation recomputation: how much of a block's forward is repeated in backward.
 enum class Recompute { none, selective, full };
 
-/// FP8 GEMMs in linear layers of blocks. `current`: each tensor that they read is cast with a
-/// scale from its own largest magnitude.
-enum class Fp8Recipe { off, current };
+/// FP8 and FP4 GEMMs in linear layers of blocks.
+enum class Fp8Recipe {
+  off,
+  current,    ///< a scale for each tensor, of its own largest magnitude
+  delayed,    ///< a scale for each tensor, of its largest magnitudes in earlier steps
+  blockwise,  ///< a scale for 1 x 128 values, of weights for 128 x 128 (core/plan/fp8_blocks.hpp)
+  mxfp8,      ///< for 1 x 32, a power of two
+  nvfp4       ///< E2M1 with a scale for 1 x 16, and one for each tensor
+};
+
+/// Delayed scaling: the largest magnitude of earlier steps that gives a scale.
+enum class Fp8Amax {
+  max,         ///< of all in the history
+  most_recent  ///< the last step's
+};
 
 /// FP8 GEMMs that may keep sums in fewer bits while a tile is computed.
 enum class Fp8Accumulate {
@@ -115,7 +140,7 @@ struct Names {
 
 constexpr auto value_names(DType) {
   return name_array("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint8", "fp8_e4m3",
-                    "fp8_e5m2");
+                    "fp8_e5m2", "fp4_e2m1x2", "e8m0");
 }
 constexpr auto value_names(Axis) {
   return name_array("pp", "dp_outer", "dp_shard", "cp", "tp", "expt_dp_outer", "expt_dp", "ep",
@@ -127,7 +152,10 @@ constexpr auto value_names(Strategy) {
 constexpr auto value_names(LayoutRule) { return name_array("packed", "megatron_fsdp"); }
 constexpr auto value_names(BaseDType) { return name_array("compute", "nf4"); }
 constexpr auto value_names(Recompute) { return name_array("none", "selective", "full"); }
-constexpr auto value_names(Fp8Recipe) { return name_array("off", "current"); }
+constexpr auto value_names(Fp8Recipe) {
+  return name_array("off", "current", "delayed", "blockwise", "mxfp8", "nvfp4");
+}
+constexpr auto value_names(Fp8Amax) { return name_array("max", "most_recent"); }
 constexpr auto value_names(Fp8Accumulate) { return name_array("fast_forward", "split", "fast"); }
 constexpr auto value_names(AllocatorPolicy) {
   return name_array("temporary", "double_buffer", "trace_pool", "best_fit");
@@ -185,7 +213,9 @@ template <class Enum>
     case DType::int64: return 8;
     case DType::uint8:
     case DType::fp8_e4m3:
-    case DType::fp8_e5m2: return 1;
+    case DType::fp8_e5m2:
+    case DType::fp4_e2m1x2:
+    case DType::e8m0: return 1;
   }
   return 0;
 }

@@ -70,15 +70,15 @@ Result<Rational> read_positive(const std::string& text, const std::string& flag)
   return fail(flag, in_quotes(text) + " is not a number above 0 with at most 18 digits");
 }
 
-/// Recipes by the words of other tools. Blocks and earlier steps give no scales here.
+/// Recipes by the words of other tools.
 Result<Fp8Recipe> read_fp8(const std::string& text, const std::string& flag) {
   const std::string word = lower_case(text);
   if (word == "tensorwise" || word == "hybrid") return Fp8Recipe::current;
-  for (const std::string_view other : {"delayed", "blockwise", "rowwise", "mxfp8", "nvfp4"})
-    if (word == other)
-      return fail(flag, fmt::format("{} is not modelled: expected off or current (a scale for each "
-                                    "tensor, from its own largest magnitude)",
-                                    in_quotes(text)));
+  if (word == "mxfp8_e4m3") return Fp8Recipe::mxfp8;
+  if (word == "rowwise")
+    return fail(flag, fmt::format("{} is not modelled: expected current, delayed (a scale for each "
+                                  "tensor), blockwise, mxfp8 or nvfp4 (for each block)",
+                                  in_quotes(text)));
   return parse_choice<Fp8Recipe>(text, flag);
 }
 

@@ -28,9 +28,8 @@ constexpr std::array kNotModelled{
     NotModelled{.what = "groups of ranks for experts alone are",
                 .words = "expert-outer-dp expert-outer-strategy"},
     NotModelled{.what = "ring attention is", .words = "ring-attention"},
-    NotModelled{.what = "MXFP8, FP4 and integers are",
-                .words = "mxfp8 fp4 nvfp4 mxfp4 int8 int4 load-in-8bit load-in-4bit quantize "
-                         "quantization"},
+    NotModelled{.what = "MXFP4 and integers are",
+                .words = "mxfp4 int8 int4 load-in-8bit load-in-4bit quantize quantization"},
     NotModelled{.what = "offloading is",
                 .words = "cpu-offload offload optimizer-offload offload-optimizer "
                          "optimizer-cpu-offload activation-offload cpu-offloading offload-params "
@@ -50,6 +49,15 @@ constexpr std::array kMeanings{
     Meaning{.flag = "--fp8",
             .how = "current: FP8 with a scale for each tensor",
             .words = "fp8-format fp8-recipe float8 fp8-training enable-fp8"},
+    Meaning{.flag = "--fp8",
+            .how = "mxfp8 or nvfp4: a scale for each block",
+            .words = "mxfp8 nvfp4 fp4 fp4-format fp4-recipe"},
+    Meaning{.flag = "--fp8-history",
+            .how = "with --fp8 delayed: steps of the history",
+            .words = "fp8-amax-history-len amax-history-len"},
+    Meaning{.flag = "--fp8-amax",
+            .how = "with --fp8 delayed: max or most_recent",
+            .words = "fp8-amax-compute-algo amax-compute-algo"},
     Meaning{.flag = "--fp8-keep-bf16",
             .how = "first blocks, and as many last ones, in bf16",
             .words = "first-last-layers-bf16 num-layers-at-start-in-bf16 "

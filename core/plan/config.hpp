@@ -82,7 +82,9 @@ struct PlanConfig {
   Fp8Recipe fp8 = Fp8Recipe::off;             ///< GEMMs of blocks' linear layers in FP8
   std::int64_t fp8_keep_bf16 = 0;             ///< first and as many last blocks without FP8
   Fp8Accumulate fp8_accumulate = Fp8Accumulate::fast_forward;
-  bool fp8_gather = false;  ///< weights of FP8 GEMMs are cast once a step, then gathered
+  std::int64_t fp8_history = 0;     ///< delayed: steps whose amaxes are kept; 0: amax_slots()
+  Fp8Amax fp8_amax = Fp8Amax::max;  ///< delayed: the one that gives a scale
+  bool fp8_gather = false;          ///< weights of FP8 GEMMs are cast once a step, then gathered
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 

@@ -25,13 +25,15 @@
 namespace mfsdp {
 
 /// The member that holds a field.
-using FieldMember = std::variant<
-    std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
-    std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*, RecomputePolicy PlanConfig::*,
-    Strategy PlanConfig::*, std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
-    AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-    BaseDType PlanConfig::*, StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*,
-    Transport PlanConfig::*, Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*>;
+using FieldMember =
+    std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
+                 std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
+                 RecomputePolicy PlanConfig::*, Strategy PlanConfig::*,
+                 std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
+                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
+                 BaseDType PlanConfig::*, StateDtype PlanConfig::*,
+                 CollectivePlacement PlanConfig::*, Transport PlanConfig::*,
+                 Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*, Fp8Amax PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -71,6 +73,7 @@ inline constexpr std::int64_t sequences = std::int64_t{1} << 20;
 inline constexpr std::int64_t tokens = std::int64_t{1} << 24;
 inline constexpr std::int64_t slots = 64;
 inline constexpr std::int64_t blocks = std::int64_t{1} << 16;
+inline constexpr std::int64_t amax_history = 1 << 16;
 inline constexpr std::int64_t lora_rank = 1 << 16;
 }  // namespace config_limits
 
@@ -379,7 +382,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--fp8",
                 .flag_value = "R",
-                .help = "GEMMs of blocks in FP8: off or current",
+                .help = "GEMMs of blocks in FP8: off, current, delayed, blockwise, mxfp8, nvfp4",
                 .takes_list = true,
                 .age = FieldAge::last},
     ConfigField{.name = "fp8_keep_bf16",
@@ -397,6 +400,24 @@ inline constexpr std::array kConfigFields{
                 .flag = "--fp8-accumulate",
                 .flag_value = "A",
                 .help = "sums of FP8: fast_forward, split or fast",
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "fp8_history",
+                .member = &PlanConfig::fp8_history,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-history",
+                .flag_value = "N",
+                .help = "with --fp8 delayed: steps of the history",
+                .in_brackets = "0: 1024",
+                .range = {.of = "steps", .least = 0, .most = config_limits::amax_history},
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "fp8_amax",
+                .member = &PlanConfig::fp8_amax,
+                .topic = FieldTopic::numbers,
+                .flag = "--fp8-amax",
+                .flag_value = "A",
+                .help = "with --fp8 delayed: max or most_recent of the history",
                 .takes_list = true,
                 .age = FieldAge::last},
     ConfigField{.name = "fp8_gather",

@@ -120,7 +120,9 @@ void fields(auto& io, PlanConfig& v) {
   io.sparse("expert_strategy", v.expert_strategy);
   io.sparse("fp8", v.fp8);
   io.sparse("fp8_accumulate", v.fp8_accumulate);
+  io.sparse("fp8_amax", v.fp8_amax);
   io.sparse("fp8_gather", v.fp8_gather);
+  io.sparse("fp8_history", v.fp8_history);
   io.sparse("fp8_keep_bf16", v.fp8_keep_bf16);
   io.sparse("frozen", v.frozen);
   io.sparse("gather", v.gather);

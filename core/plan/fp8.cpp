@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "core/plan/fp8_blocks.hpp"
 #include "core/plan/kernels/fp8.hpp"
 
 namespace mfsdp {
@@ -17,10 +19,25 @@ Result<void> check_fp8(const PlanConfig& config) {
       return fail("--fp8-accumulate", "expected --fp8 too: without it there are no FP8 GEMMs");
     if (config.fp8_gather)
       return fail("--fp8-gather", "expected --fp8 too: without it no weights are cast");
-    return {};
   }
-  const auto refuse = [](std::string_view what) {
-    return fail("--fp8", fmt::format("expected off with {}, got current", what));
+  if (config.fp8 != Fp8Recipe::delayed)
+    for (const auto& [flag, is_set] : {std::pair{"--fp8-history", config.fp8_history != 0},
+                                       std::pair{"--fp8-amax", config.fp8_amax != Fp8Amax::max}})
+      if (is_set)
+        return fail(flag, fmt::format("expected --fp8 delayed, whose scales are of earlier steps, "
+                                      "got --fp8 {}",
+                                      to_string(config.fp8)));
+  if (!config.has_fp8()) return {};
+  if (config.fp8_gather && config.fp8 != Fp8Recipe::current)
+    return fail("--fp8-gather",
+                fmt::format("expected --fp8 current, got --fp8 {}", to_string(config.fp8)));
+  const std::optional<BlockFormat> blocks = block_format(config.fp8);
+  if (blocks && config.fp8_accumulate != Fp8Accumulate::fast_forward)
+    return fail("--fp8-accumulate",
+                fmt::format("expected none with --fp8 {}: sums of a block are added up in fp32",
+                            to_string(config.fp8)));
+  const auto refuse = [&](std::string_view what) {
+    return fail("--fp8", fmt::format("expected off with {}, got {}", what, to_string(config.fp8)));
   };
   const ModelShape& model = config.model;
   if (config.exact_sums)
@@ -54,9 +71,9 @@ Result<void> check_fp8(const PlanConfig& config) {
         {"width of query, key and value", model.qkv_width()},
         {"width of all heads", model.attention_width()},
         {"tokens of a microbatch (--micro-batch x --seq-len)", config.tokens_per_microbatch()}})
-    if (size % kernels::kFp8Grain != 0)
-      return fail("--fp8", fmt::format("expected sizes that are multiples of {}, got {} {}",
-                                       kernels::kFp8Grain, size, what));
+    if (const std::int64_t grain = blocks ? blocks->block : kernels::kFp8Grain; size % grain != 0)
+      return fail("--fp8", fmt::format("expected sizes that are multiples of {}, got {} {}", grain,
+                                       size, what));
   return {};
 }
 

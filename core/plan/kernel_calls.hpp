@@ -21,6 +21,7 @@
 #include "core/plan/kernels/attention.hpp"
 #include "core/plan/kernels/experts.hpp"
 #include "core/plan/kernels/fp8.hpp"
+#include "core/plan/kernels/fp8_blocks.hpp"
 #include "core/plan/kernels/gemm.hpp"
 #include "core/plan/kernels/head_groups.hpp"
 #include "core/plan/kernels/newton_schulz.hpp"

@@ -16,6 +16,8 @@ constexpr Element element_of() {
   if constexpr (std::is_same_v<T, std::int32_t>) return Element::int32;
   if constexpr (std::is_same_v<T, std::uint8_t>) return Element::bytes;
   if constexpr (std::is_same_v<T, AnyFp8>) return Element::fp8;
+  if constexpr (std::is_same_v<T, BlockCode>) return Element::codes;
+  if constexpr (std::is_same_v<T, BlockScale>) return Element::scales;
   return Element::statistic;
 }
 
@@ -141,6 +143,16 @@ const KernelSpec& fp8_gemm_spec(GemmKind kind) {
   return table.at(static_cast<std::size_t>(kind));
 }
 
+const KernelSpec& block_gemm_spec(GemmKind kind) {
+  static const std::array table{
+      row_of<kernels::BlockGemmForward<Bf16>>(KernelKind::gemm_blocks, GemmKind::forward),
+      row_of<kernels::BlockGemmInputGradient<Bf16>>(KernelKind::gemm_blocks,
+                                                    GemmKind::input_gradient),
+      row_of<kernels::BlockGemmWeightGradient<Bf16>>(KernelKind::gemm_blocks,
+                                                     GemmKind::weight_gradient)};
+  return table.at(static_cast<std::size_t>(kind));
+}
+
 const KernelSpec& gemm_spec(GemmKind kind) {
   static const std::array table{
       row_of<kernels::GemmForward<Bf16>>(KernelKind::gemm, GemmKind::forward),
@@ -166,6 +178,7 @@ Access access_of(OperandUse use, bool adds) {
 const KernelSpec& spec_of(KernelKind kind, std::optional<GemmKind> variant) {
   if (kind == KernelKind::gemm) return gemm_spec(variant.value_or(GemmKind::forward));
   if (kind == KernelKind::gemm_fp8) return fp8_gemm_spec(variant.value_or(GemmKind::forward));
+  if (kind == KernelKind::gemm_blocks) return block_gemm_spec(variant.value_or(GemmKind::forward));
   static const Table table = make_table(std::make_index_sequence<kKernelKinds>());
   return table.at(static_cast<std::size_t>(kind));
 }

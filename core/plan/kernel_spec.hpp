@@ -29,11 +29,13 @@ struct Kernel;
 #define MFSDP_KERNEL_KINDS(KIND)                               \
   KIND(accumulate, AccumulateForm)                             \
   KIND(amax, Amax)                                             \
+  KIND(amax_history, AmaxHistory)                              \
   KIND(arrival_order, ArrivalOrder)                            \
   KIND(attention_backward, AttentionBackward)                  \
   KIND(attention_forward, AttentionForward)                    \
   KIND(bias_grad, ColumnSums)                                  \
   KIND(cast, CastForm)                                         \
+  KIND(cast_blocks, CastBlocks)                                \
   KIND(cast_scaled, CastScaled)                                \
   KIND(combine_rows, CombineRows)                              \
   KIND(cross_entropy, CrossEntropyGradient)                    \
@@ -50,6 +52,7 @@ struct Kernel;
   KIND(gelu_backward, GeluBackward)                            \
   KIND(gelu_forward, GeluForward)                              \
   KIND(gemm, GemmForward)                                      \
+  KIND(gemm_blocks, BlockGemmForward)                          \
   KIND(gemm_fp8, Fp8GemmForward)                               \
   KIND(grouped_input_gradient, GroupedInputGradient)           \
   KIND(grouped_product, GroupedForward)                        \
@@ -154,9 +157,23 @@ enum class Element {
   partial,    ///< fp32, or int64 where sums are exact
   fp32,
   int32,
-  fp8,  ///< F: either FP8 type, each operand its own
+  fp8,     ///< F: either FP8 type, each operand its own
+  codes,   ///< fp8_e4m3 or fp4_e2m1x2
+  scales,  ///< of blocks: fp32, e8m0 or fp8_e4m3
   bytes
 };
+
+/// Whether an operand of that element may be of that dtype, where it is one of several that the
+/// kernel's other operands do not determine.
+[[nodiscard]] constexpr bool is_one_of(Element element, DType dtype) {
+  switch (element) {
+    case Element::fp8: return is_fp8(dtype);
+    case Element::codes: return dtype == DType::fp8_e4m3 || dtype == DType::fp4_e2m1x2;
+    case Element::scales:
+      return dtype == DType::fp32 || dtype == DType::e8m0 || dtype == DType::fp8_e4m3;
+    default: return false;
+  }
+}
 
 /// times * first * second. A name is an attribute's, or stands for whatever the first operand with
 /// it has there.
@@ -224,9 +241,14 @@ struct KernelSpec {
   bool rows_are_sums = false;  ///< its rows are pieces' sums already: a piece is one row
 };
 
+/// GEMMs of casts: in FP8 or FP4.
+[[nodiscard]] constexpr bool is_cast_gemm(KernelKind kind) {
+  return kind == KernelKind::gemm_fp8 || kind == KernelKind::gemm_blocks;
+}
+
 /// GEMMs of a linear layer, which have an attribute "kind".
 [[nodiscard]] constexpr bool is_gemm(KernelKind kind) {
-  return kind == KernelKind::gemm || kind == KernelKind::gemm_fp8;
+  return kind == KernelKind::gemm || is_cast_gemm(kind);
 }
 
 /// The row of a kernel's kind; of a GEMM that of its attribute "kind". Null for a GEMM of no kind.

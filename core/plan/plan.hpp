@@ -126,12 +126,13 @@ enum class Port {
   rope_table,        ///< core/runtime/rope_table.hpp, written by the host before the first step
   local_rope_table,  ///< the table of sliding-window layers, or of those without RoPE
   loss_scale,        ///< core/plan/loss_scale.hpp, written before the first step, updated by steps
+  amax_history,      ///< core/plan/fp8.hpp, likewise
   log_probs  ///< fp32 [T], read by the host: log softmax(logits)[label]; 0 of tokens without label
 };
 
 constexpr auto value_names(Port) {
   return name_array("tokens", "step_block", "report", "rope_table", "local_rope_table",
-                    "loss_scale", "log_probs");
+                    "loss_scale", "amax_history", "log_probs");
 }
 
 /// A group's elements in a buffer.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/plan/fp8_blocks.hpp"
+
 namespace mfsdp::recipe {
 namespace {
 
@@ -27,7 +29,9 @@ DType dtype_of(Element element, const Sizes& sizes) {
     case Element::partial:
     case Element::fp32: return DType::fp32;
     case Element::int32: return DType::int32;
-    case Element::fp8: return DType::fp8_e4m3;
+    case Element::fp8:
+    case Element::codes: return DType::fp8_e4m3;
+    case Element::scales: return DType::fp32;
     case Element::bytes: break;
   }
   return DType::uint8;
@@ -162,8 +166,7 @@ void Builder::fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel
     const Dim& dim = spec.shape.at(i);
     operand.shape.push_back(product_of(dim.times, size(dim.first), size(dim.second)));
   }
-  if (spec.element != Element::fp8 || !is_fp8(operand.dtype))
-    operand.dtype = dtype_of(spec.element, sizes);
+  if (!is_one_of(spec.element, operand.dtype)) operand.dtype = dtype_of(spec.element, sizes);
   operand.adds = spec.use == OperandUse::adds;
   operand.access = access_of(spec.use, kernel.attribute("beta") != 0);
   if (operand.rewritten) operand.access = Access::read_write;
@@ -286,6 +289,8 @@ std::string Builder::lora_name(const LoraTarget& adapter) {
 
 void Builder::gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                            RecipeOperand in, RecipeOperand out, std::optional<ParameterRole> bias) {
+  if (fp8 && block_format(config.fp8))
+    return blocks_forward(name, layer, rows, std::move(in), std::move(out));
   if (fp8) return fp8_forward(name, layer, rows, std::move(in), std::move(out));
   std::vector<RecipeOperand> operands{in, weight(layer.weight), out, stream_workspace()};
   if (bias) operands.push_back(weight(*bias));
@@ -306,6 +311,8 @@ void Builder::gemm_forward(const std::string& name, const Linear& layer, std::in
 
 void Builder::gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                          RecipeOperand d_out, RecipeOperand d_in, bool adds) {
+  if (fp8 && block_format(config.fp8))
+    return blocks_dgrad(name, layer, rows, std::move(d_out), std::move(d_in), adds);
   if (fp8) return fp8_dgrad(name, layer, rows, std::move(d_out), std::move(d_in), adds);
   kernel(name, KernelKind::gemm, layer_attributes(GemmKind::input_gradient, layer, rows, adds),
          {d_out, weight(layer.weight), d_in, stream_workspace()});
@@ -323,6 +330,9 @@ void Builder::gemm_dgrad(const std::string& name, const Linear& layer, std::int6
 
 void Builder::gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                          RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
+  if (fp8 && block_format(config.fp8))
+    return blocks_wgrad(name, layer, rows, std::move(d_out), std::move(in), std::move(d_weight),
+                        adds);
   if (fp8)
     return fp8_wgrad(name, layer, rows, std::move(d_out), std::move(in), std::move(d_weight), adds);
   kernel(name, KernelKind::gemm, layer_attributes(GemmKind::weight_gradient, layer, rows, adds),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model/lora.hpp"
+#include "core/plan/fp8_blocks.hpp"
 #include "core/recipe/recipe.hpp"
 
 namespace mfsdp::recipe {
@@ -184,6 +185,8 @@ class Builder {
   // FP8 (fp8.cpp). Layers that gemm_forward, gemm_dgrad and gemm_wgrad know by name multiply in FP8:
   // what they read is cast once, with a scale from its largest magnitude.
   bool fp8 = false;
+  /// Whether casts of those layers read the tensor's own largest magnitude.
+  [[nodiscard]] bool casts_by_amax() const { return fp8 && takes_amaxes(config.fp8); }
   bool keeps_transposed = false;  ///< casts of inputs in forward, for weight gradients
   /// The cast of the gradient of that layer's output is transposed where it is needed: one more pass
   /// over bytes, in place of memory for a gradient and both casts at once.
@@ -236,12 +239,33 @@ class Builder {
                  RecipeOperand d_out, RecipeOperand d_in, bool adds);
   void fp8_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                  RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds);
+  // Delayed scaling (fp8_history.cpp). `amax` as above.
+  [[nodiscard]] RecipeOperand amax_operand(const std::string& amax) const;
+  [[nodiscard]] RecipeOperand next_amax_operand(const std::string& amax) const;
+  // Scales of blocks (fp8_blocks.cpp).
+  /// The names of a tensor's casts.
+  struct BlockCasts {
+    std::string row{}, row_scale{}, transposed{}, transposed_scale{}, tensor_scale{};
+  };
+  BlockCasts cast_blocks_of(const std::string& name, const std::string& first, RecipeOperand input,
+                            std::int64_t rows, std::int64_t cols, bool row, bool transposed);
+  void blocks_forward(const std::string& name, const Linear& layer, std::int64_t rows,
+                      RecipeOperand in, RecipeOperand out);
+  void blocks_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                    RecipeOperand d_out, RecipeOperand d_in, bool adds);
+  void blocks_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                    RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds);
+  [[nodiscard]] std::vector<Attribute> block_attributes(GemmKind kind, const Linear& layer,
+                                                        std::int64_t rows, bool adds) const;
+  BlockCasts block_cast_of_d_output(const std::string& layer_name, const Linear& layer,
+                                    std::int64_t rows, RecipeOperand d_output);
 
   void fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const;
   void declare(const RecipeOperand& operand);
 
   std::map<ParameterRole, std::string> hidden_;     ///< by A: its latest output tensor
   std::map<std::string, Fp8Casts> fp8_casts_;       ///< by tensor: casts that later GEMMs read too
+  std::map<std::string, BlockCasts> block_casts_;   ///< likewise
   std::map<std::string, RecipeOperand> made_amax_;  ///< by tensor, of those whose producer takes it
   std::map<std::string, RecipeOperand> amax_;       ///< by the name of casts
 };

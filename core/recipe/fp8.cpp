@@ -61,6 +61,7 @@ void Builder::expect_amax_of(const RecipeOperand& made) {
 
 void Builder::largest_of(const std::string& name, const RecipeOperand& input, std::int64_t rows,
                          std::int64_t cols) {
+  if (config.fp8 == Fp8Recipe::delayed) return;
   const auto made = made_amax_.find(input.name);
   if (input.source != Source::weight && input.source != Source::previous &&
       made != made_amax_.end()) {
@@ -77,7 +78,7 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
                                    RecipeOperand input, std::int64_t rows, std::int64_t cols,
                                    DType dtype, bool row, bool transposed) {
   Fp8Casts made{.scale = name + ".scale"};
-  std::vector<RecipeOperand> operands{as("input", std::move(input)), amax_.at(amax)};
+  std::vector<RecipeOperand> operands{as("input", std::move(input)), amax_operand(amax)};
   const bool of_weight = operands.front().source == Source::weight;
   const auto add = [&](const char* role, std::string& as_name, const char* suffix) {
     as_name = name + suffix;
@@ -91,6 +92,8 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
   if (row) add("output", made.row, ".fp8");
   if (transposed) add("output_t", made.transposed, ".fp8_t");
   operands.push_back(on("output_scale", made.scale));
+  // Its first cast takes the largest magnitude for later steps.
+  if (config.fp8 == Fp8Recipe::delayed && name == amax) operands.push_back(next_amax_operand(amax));
   kernel(name + ".cast", KernelKind::cast_scaled, {{"cols", cols}, {"rows", rows}},
          std::move(operands));
   return made;

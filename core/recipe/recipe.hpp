@@ -43,6 +43,8 @@ struct RecipeOperand {
   std::vector<std::int64_t> shape{};
   std::vector<std::int64_t> strides{};  ///< elements; empty means contiguous
   std::int64_t offset = 0;              ///< elements from the tensor's start
+  std::int64_t of_block = 0;            ///< elements further on for each block before
+  bool trains = false;                  ///< of the plan that trains alone
 };
 
 /// Attribute "beta" of a kernel that writes a weight gradient: 0 writes, 1 adds to the gradient of
@@ -104,6 +106,7 @@ inline constexpr std::string_view gemm_workspace = "gemm_workspace";
 inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
 inline constexpr std::string_view loss_scale =
     "loss_scale";  ///< fp32 [4]: core/plan/loss_scale.hpp
+inline constexpr std::string_view amax_history = "amax_history";  ///< core/plan/fp8.hpp
 }  // namespace global
 
 /// Bytes of the workspace that the kernels of the compute stream share: GEMMs may use all of it,
@@ -120,7 +123,7 @@ struct BlockKind {
   bool other_rope = false;
   bool experts = false;              ///< in place of a dense MLP
   bool fp8 = false;                  ///< its linear layers multiply in FP8
-  bool fp8_below = false;            ///< those of the block before do
+  bool amax_below = false;           ///< those of the block before do, and cast by their own amax
   bool transposes_d_output = false;  ///< with FP8: less memory where a step needs the most
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;

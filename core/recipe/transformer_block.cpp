@@ -58,7 +58,7 @@ class BlockRecipe {
         recompute_(kind.recompute),
         slides_(kind.slides),
         other_rope_(kind.other_rope),
-        fp8_below_(kind.fp8_below),
+        amax_below_(kind.amax_below),
         qkv_(b_.with_adapters(
             {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
         attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
@@ -93,7 +93,7 @@ class BlockRecipe {
       b_.slot_class.clear();
     }
     b_.phase = Phase::backward;
-    if (casts_residual_gradient(model_, b_.fp8))
+    if (casts_residual_gradient(model_, b_.casts_by_amax()))
       b_.expect_amax_of(residual_gradient("d_residual"));  // the unit after this one takes it
     if (experts_)
       backward_experts();
@@ -199,7 +199,7 @@ class BlockRecipe {
                       .rstd = on("rstd", kept ? name + ".rstd" : at(name + ".rstd")),
                       .d_residual = on("d_residual", "d_" + name),
                       .adds = false,
-                      .takes_amax = b_.fp8});
+                      .takes_amax = b_.casts_by_amax()});
     return on("d_output", "d_" + name);
   }
 
@@ -366,7 +366,7 @@ class BlockRecipe {
   /// computed again has that of forward.
   [[nodiscard]] std::vector<RecipeOperand> with_amax(const char* made,
                                                      std::vector<RecipeOperand> operands) {
-    if (b_.fp8 && !again()) operands.push_back(b_.amax_of(on("amax", made)));
+    if (b_.casts_by_amax() && !again()) operands.push_back(b_.amax_of(on("amax", made)));
     return operands;
   }
 
@@ -389,8 +389,8 @@ class BlockRecipe {
     const RecipeOperand d_output =
         model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
                             : gradient_of_sum("mlp_out");
-    const bool casts_product =
-        b_.fp8 && !has_product() && gates_.forward == KernelKind::swiglu_forward;
+    const bool casts_product = b_.fp8 && b_.config.fp8 == Fp8Recipe::current && !has_product() &&
+                               gates_.forward == KernelKind::swiglu_forward;
     const auto weight_gradient = [&] {
       b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
                     on("input", has_product() ? at("product") : "d_product"),
@@ -404,7 +404,7 @@ class BlockRecipe {
     std::vector<RecipeOperand> activation{
         on(gates_.input, at("gate_up")),
         has_product() || casts_product ? on("d_product") : rewritten(on("d_product"))};
-    if (b_.fp8) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
+    if (b_.casts_by_amax()) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
     b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
               std::move(activation));
     if (!casts_product) weight_gradient();
@@ -475,7 +475,7 @@ class BlockRecipe {
 
   void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
                      RecipeOperand input, const std::string& rstd) {
-    const bool of_fp8 = role == ParameterRole::post_norm ? b_.fp8 : fp8_below_;
+    const bool of_fp8 = role == ParameterRole::post_norm ? b_.casts_by_amax() : amax_below_;
     b_.norm_backward({.name = name,
                       .role = role,
                       .d_normed = kept_or(on("d_normed", d_normed)),
@@ -596,7 +596,7 @@ class BlockRecipe {
   Recompute recompute_;
   bool slides_;
   bool other_rope_;
-  bool fp8_below_;
+  bool amax_below_;
   Linear qkv_;
   Linear attention_out_;
   Linear gate_up_;

@@ -65,6 +65,20 @@ inline constexpr std::array<float, 256> kFp8E5m2Values = [] {
   return values;
 }();
 
+inline constexpr std::array<float, 16> kFp4E2m1Values{0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                                      -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+
+/// Values of all codes of E8M0, by the code.
+inline constexpr std::array<float, 256> kE8m0Values = [] {
+  std::array<float, 256> values{};
+  for (std::uint32_t code = 1; code < 255; ++code) values[code] = std::bit_cast<float>(code << 23U);
+  values[0] = std::bit_cast<float>(1U << 22U);  // 2^-127, a subnormal number
+  values[255] = std::numeric_limits<float>::quiet_NaN();
+  return values;
+}();
+
+[[nodiscard]] inline float widen(Fp4E2m1 value) { return kFp4E2m1Values[value.bits & 0xfU]; }
+[[nodiscard]] inline float widen(E8m0 value) { return kE8m0Values[value.bits]; }
 [[nodiscard]] inline float widen(Fp8E4m3 value) { return kFp8E4m3Values[value.bits]; }
 [[nodiscard]] inline float widen(Fp8E5m2 value) { return kFp8E5m2Values[value.bits]; }
 
@@ -137,6 +151,35 @@ template <>
 template <>
 [[nodiscard]] inline Fp8E5m2 narrow<Fp8E5m2>(float value) {
   return {narrow_to_byte<2, -16>(value, fp8_max<Fp8E5m2>)};
+}
+
+/// Rounds to nearest even, at most to 6; NaN becomes 6, as E2M1 has none (cvt.rn.satfinite of PTX).
+template <>
+[[nodiscard]] inline Fp4E2m1 narrow<Fp4E2m1>(float value) {
+  // Half-way between neighbours; there the code whose last bit is 0 wins.
+  constexpr std::array<float, 7> kHalves{0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5};
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const float size = std::bit_cast<float>(bits & 0x7fffffffU);
+  if (size != size) return {7};
+  std::uint8_t code = 0;
+  for (std::uint8_t i = 0; i < kHalves.size(); ++i)
+    if (size > kHalves[i] || (size == kHalves[i] && i % 2 == 1))
+      code = static_cast<std::uint8_t>(i + 1);
+  return {static_cast<std::uint8_t>(code | ((bits >> 31U) << 3U))};
+}
+
+/// Rounds up to a power of two, at most to 2^127; what is not positive, to 2^-127. NaN stays NaN.
+template <>
+[[nodiscard]] inline E8m0 narrow<E8m0>(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return {0xff};
+  if (bits >= 0x80000000U) return {0};
+  const std::uint32_t exponent = bits >> 23U;
+  const std::uint32_t fraction = bits & 0x7fffffU;
+  if (exponent >= 0xfe) return {0xfe};
+  // Subnormal numbers up to 2^-127 have code 0, and those above it 1.
+  const bool up = exponent == 0 ? fraction > 0x400000U : fraction > 0;
+  return {static_cast<std::uint8_t>(exponent + (up ? 1 : 0))};
 }
 
 /// Calls `run` with a value of the plan's floating dtype; not at all for another dtype.

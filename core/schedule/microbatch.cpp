@@ -141,7 +141,7 @@ Kernel MicrobatchSchedule::made_kernel(const Step& step, const RecipeKernel& rec
   const bool adds = kernel.attribute("beta") != 0;
   kernel.operands.reserve(op.operands.size());
   for (std::size_t i = 0; i < op.operands.size(); ++i)
-    kernel.operands.push_back(resolve(step, i, adds));
+    if (train_ || !op.operands[i].trains) kernel.operands.push_back(resolve(step, i, adds));
   return kernel;
 }
 
@@ -189,7 +189,8 @@ Operand MicrobatchSchedule::resolve(const Step& step, std::size_t number, bool a
   Operand made = operand(recipe.role, access, region);
   made.shape = recipe.shape;
   made.strides = recipe.strides;
-  made.offset += recipe.offset * size_of(made.dtype);
+  const auto blocks_before = static_cast<std::int64_t>(step.owner) - 1;
+  made.offset += (recipe.offset + recipe.of_block * blocks_before) * size_of(made.dtype);
   return made;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/plan/fp8.hpp"
 #include "core/schedule/orthogonal.hpp"
 
 namespace mfsdp::schedule {
@@ -38,6 +39,7 @@ class OptimizerSegment {
   void emit() {
     e_.begin_segment("optimizer", 1, 0);
     const bool by_norm = config_.updates_by_norm();
+    if (state_.amax_history) reduce_amaxes();
     norm();
     step_block();
     e_.wait(StreamRole::compute, Phase::optimizer, by_norm ? "norm_ready" : "loss_ready");
@@ -46,6 +48,7 @@ class OptimizerSegment {
     e_.record(StreamRole::compute, Phase::optimizer, "step_block_read");
     // No op above waited for the norm, and the next step overwrites its parts.
     if (!by_norm) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
+    if (state_.amax_history) keep_amaxes();
     e_.emit(StreamRole::d2h, Phase::output, std::nullopt, "readback",
             HostWait{.event = e_.event("readback"), .bindings = {}});
     emit_readback(e_, state_, "norm_ready", "");
@@ -156,6 +159,43 @@ class OptimizerSegment {
     }
     e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish", std::move(finish));
     e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");
+  }
+
+  /// Rows of the history of delayed scaling.
+  [[nodiscard]] Region amaxes(std::int64_t row) const {
+    const std::int64_t tensors = amax_history::tensors(config_);
+    Region made = vector_of(*state_.amax_history, tensors);
+    made.offset = row * tensors * size_of(DType::fp32);
+    return made;
+  }
+
+  /// All ranks cast with one scale: the largest magnitude is that of all of them. The stream has
+  /// waited for the step's casts with its loss.
+  void reduce_amaxes() {
+    if (config_.mesh.world_size() == 1) return;
+    const Region own = amaxes(0);
+    e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "amax.all_reduce",
+            Collective{.kind = CollectiveKind::all_reduce,
+                       .communicator = e_.communicator(kWorld),
+                       .reduction = Reduction::max,
+                       .count = own.shape[0],
+                       .dtype = own.dtype,
+                       .input = operand("input", Access::read, own),
+                       .output = operand("output", Access::write, own)});
+  }
+
+  /// The next step's scales. The norm, for which compute has waited, came after the reduction.
+  void keep_amaxes() {
+    Region history = amaxes(2);
+    history.shape = {amax_history::slots(config_), amax_history::tensors(config_)};
+    Kernel kernel{.kind = KernelKind::amax_history,
+                  .operands = {operand("next_amax", Access::read_write, amaxes(0)),
+                               operand("amax", Access::read_write, amaxes(1)),
+                               operand("history", Access::read_write, history)},
+                  .attributes = {{"slots", history.shape[0]}, {"tensors", history.shape[1]}}};
+    if (config_.fp8_amax == Fp8Amax::most_recent)
+      kernel.attributes.insert(kernel.attributes.begin(), {"recent", 1});
+    e_.emit(StreamRole::compute, Phase::optimizer, std::nullopt, "amax.history", std::move(kernel));
   }
 
   void step_block() {

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "core/plan/fp8.hpp"
 #include "core/plan/nf4.hpp"
 #include "core/plan/transport.hpp"
 #include "core/shard/groups.hpp"
@@ -205,6 +206,10 @@ void State::make_globals(Emitter& emitter) {
   if (config_.scales_loss())
     loss_scale = make(std::string(global::loss_scale), DType::fp32, 4, PoolRole::workspace,
                       Port::loss_scale);
+  if (config_.fp8 == Fp8Recipe::delayed)
+    amax_history =
+        make(std::string(global::amax_history), DType::fp32, mfsdp::amax_history::elements(config_),
+             PoolRole::workspace, Port::amax_history);
 }
 
 BufferId State::global(const std::string& name) const {
@@ -214,6 +219,7 @@ BufferId State::global(const std::string& name) const {
   if (name == global::gemm_workspace) return gemm_workspace_;
   if (name == global::loss_sums) return loss_sums;
   if (name == global::loss_scale) return loss_scale;
+  if (name == global::amax_history && amax_history) return *amax_history;
   throw std::logic_error("no global buffer " + name);
 }
 

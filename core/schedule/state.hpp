@@ -85,7 +85,8 @@ class State {
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;
-  BufferId loss_scale;  ///< fp32 [4], if the loss is scaled
+  BufferId loss_scale;                   ///< fp32 [4], if the loss is scaled
+  std::optional<BufferId> amax_history;  ///< of delayed scaling (core/plan/fp8.hpp)
   std::size_t fp8_groups = 0;
   BufferId weight_amax;    ///< fp32 [fp8_groups]: largest magnitudes, of the rank's shards at first
   BufferId weight_scales;  ///< fp32 [fp8_groups, 4], of casts: the first of each row

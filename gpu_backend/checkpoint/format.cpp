@@ -170,6 +170,36 @@ Result<std::optional<LossScaleState>> read_loss_scale(const Json& json, const st
                         .good_steps = static_cast<float>(good_steps)};
 }
 
+/// Bits of floats: eight hexadecimal digits each.
+constexpr std::size_t kDigitsOfFloat = 8;
+
+std::string text_of_floats(const std::vector<float>& numbers) {
+  std::string text;
+  text.reserve(numbers.size() * kDigitsOfFloat);
+  for (const float number : numbers)
+    fmt::format_to(std::back_inserter(text), "{:08x}", std::bit_cast<std::uint32_t>(number));
+  return text;
+}
+
+Result<std::vector<float>> read_amax_history(const Json& json, const std::string& where) {
+  std::vector<float> numbers;
+  if (!json.contains("amax_history")) return numbers;
+  MFSDP_LET(text, text_field(json, "amax_history", where));
+  const std::string place = where + ".amax_history";
+  if (text.size() % kDigitsOfFloat != 0)
+    return fail(place, fmt::format("expected {} hexadecimal digits for each number, got {} in all",
+                                   kDigitsOfFloat, text.size()));
+  for (std::size_t at = 0; at < text.size(); at += kDigitsOfFloat) {
+    std::uint32_t bits = 0;
+    const char* const end = text.data() + at + kDigitsOfFloat;
+    if (const auto read = std::from_chars(text.data() + at, end, bits, 16);
+        read.ec != std::errc() || read.ptr != end)
+      return fail(place, fmt::format("expected hexadecimal digits at character {}", at));
+    numbers.push_back(std::bit_cast<float>(bits));
+  }
+  return numbers;
+}
+
 Written json_of(const LossScaleState& state) {
   return {{"scale", state.scale}, {"good_steps", static_cast<std::int64_t>(state.good_steps)}};
 }
@@ -180,6 +210,7 @@ Result<TrainPosition> read_position(const Json& json, const std::string& where) 
   MFSDP_SET(position.samples, integer_field(json, "samples", where, {.most = kMostElements}));
   MFSDP_SET(position.tokens, integer_field(json, "tokens", where, {.most = kMostElements}));
   MFSDP_SET(position.loss_scale, read_loss_scale(json, where));
+  MFSDP_SET(position.amax_history, read_amax_history(json, where));
   return position;
 }
 
@@ -362,6 +393,8 @@ std::string to_json(const Manifest& manifest) {
                {"config", Written::parse(config_json(run.config))},
                {"files", std::move(files)}};
   if (manifest.position.loss_scale) json["loss_scale"] = json_of(*manifest.position.loss_scale);
+  if (!manifest.position.amax_history.empty())
+    json["amax_history"] = text_of_floats(manifest.position.amax_history);
   return sealed(text_of(json, 1));
 }
 

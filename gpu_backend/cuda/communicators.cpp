@@ -62,7 +62,9 @@ Result<ncclDataType_t> nccl_type(DType dtype) {
     case DType::int64: return ncclInt64;
     case DType::uint8:
     case DType::fp8_e4m3:  // gathered as bytes
-    case DType::fp8_e5m2: return ncclUint8;
+    case DType::fp8_e5m2:
+    case DType::fp4_e2m1x2:
+    case DType::e8m0: return ncclUint8;
   }
   return fail("", "expected a dtype of the plan");
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/plan/loss_scale.hpp"
 
@@ -14,6 +15,7 @@ struct TrainPosition {
                              ///< (sample_order.hpp)
   std::int64_t tokens = 0;   ///< in these samples
   std::optional<LossScaleState> loss_scale{};  ///< if the plan scales the loss
+  std::vector<float> amax_history{};           ///< of delayed scaling: the whole port
 
   friend bool operator==(const TrainPosition&, const TrainPosition&) = default;
 };

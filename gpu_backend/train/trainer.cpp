@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/plan/fp8.hpp"
 #include "core/plan/job.hpp"
 #include "core/runtime/rope_table.hpp"
 #include "gpu_backend/train/batches.hpp"
@@ -102,6 +103,7 @@ Result<void> Trainer::prepare(Backend& backend) {
   for (const auto& [table, angles] : rope_tables)
     MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(table).data()));
   MFSDP_TRY(begin_loss_scale());
+  MFSDP_TRY(begin_amax_history());
   MFSDP_TRY(clear_state(backend, program_, bytes));
   if (inputs_.source != nullptr)
     return inputs_.source->fill(
@@ -124,6 +126,26 @@ Result<void> Trainer::begin_loss_scale() {
   if (config.loss_scale_window != 0) state = inputs_.start.loss_scale.value_or(state);
   return backend_->upload(std::as_bytes(std::span(&state, 1)),
                           interpreter_->buffer_bytes(*loss_scale_).data());
+}
+
+/// An earlier run's numbers; without them 0, so that the first casts have scale 1.
+Result<void> Trainer::begin_amax_history() {
+  const PlanConfig& config = program_.config;
+  if (config.fp8 != Fp8Recipe::delayed) return {};
+  const std::int64_t elements = amax_history::elements(config);
+  MFSDP_SET(amax_history_, find_port(Port::amax_history, elements * size_of(DType::fp32)));
+  if (!amax_history_)
+    return fail("plan", "expected the port amax_history in every class of ranks, as all update it");
+  std::vector<float> numbers = inputs_.start.amax_history;
+  if (numbers.empty()) numbers.resize(static_cast<std::size_t>(elements));
+  if (std::ssize(numbers) != elements)
+    return fail("--fp8-history",
+                fmt::format("expected the save's history: it has {} numbers, and this run {} ({} "
+                            "steps of {} tensors)",
+                            numbers.size(), elements, amax_history::slots(config),
+                            amax_history::tensors(config)));
+  return backend_->upload(std::as_bytes(std::span(numbers)),
+                          interpreter_->buffer_bytes(*amax_history_).data());
 }
 
 // ---- the host's inputs to the plan -------------------------------------------------------------
@@ -221,6 +243,11 @@ TrainPosition Trainer::position_after(std::int64_t steps) const {
 /// Call after settle(), when no step is in flight.
 Result<TrainPosition> Trainer::position_now() {
   TrainPosition position = position_after(step_);
+  if (amax_history_) {
+    position.amax_history.resize(static_cast<std::size_t>(amax_history::elements(program_.config)));
+    MFSDP_TRY(backend_->download(interpreter_->buffer_bytes(*amax_history_).data(),
+                                 std::as_writable_bytes(std::span(position.amax_history))));
+  }
   if (!loss_scale_) return position;
   LossScaleState& state = position.loss_scale.emplace();
   MFSDP_TRY(backend_->download(interpreter_->buffer_bytes(*loss_scale_).data(),

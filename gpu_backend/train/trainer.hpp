@@ -181,6 +181,7 @@ class Trainer {
   /// The first finding of all ranks ends the run, on the rank that found it. A collective.
   [[nodiscard]] Result<void> refuse_first(const std::optional<Finding>& found);
   [[nodiscard]] Result<void> begin_loss_scale();
+  [[nodiscard]] Result<void> begin_amax_history();
   [[nodiscard]] TrainPosition position_after(std::int64_t steps) const;
   [[nodiscard]] Result<TrainPosition> position_now();
   [[nodiscard]] Result<void> keep();
@@ -205,6 +206,7 @@ class Trainer {
   std::optional<BufferId> step_block_;
   std::optional<BufferId> report_;
   std::optional<BufferId> loss_scale_;
+  std::optional<BufferId> amax_history_;  ///< of delayed scaling
   std::vector<ParameterPlaces> parameters_;
   std::vector<GradientWriter> writers_;  ///< of their gradients; empty without check_nan
 

@@ -22,6 +22,19 @@
 namespace mfsdp {
 namespace {
 
+/// The numbers that GEMMs of blocks multiply.
+std::string_view numbers_of(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::delayed: return "FP8 (delayed scaling)";
+    case Fp8Recipe::blockwise: return "FP8 (scales of blocks)";
+    case Fp8Recipe::mxfp8: return "MXFP8";
+    case Fp8Recipe::nvfp4: return "NVFP4";
+    case Fp8Recipe::off:
+    case Fp8Recipe::current: break;
+  }
+  return "FP8";
+}
+
 constexpr std::size_t screen_lines = 24;
 constexpr std::size_t bar_columns = 50;
 
@@ -92,7 +105,7 @@ void add_title(Screen& screen, const RunResult& run) {
                   run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
                   strategy_text(config) + stages_text(config.mesh)));
   std::string numbers;
-  if (config.has_fp8()) numbers = ", FP8 GEMMs in blocks";
+  if (config.has_fp8()) numbers = fmt::format(", {} GEMMs in blocks", numbers_of(config.fp8));
   if (config.fp8_keep_bf16 > 0)
     numbers += fmt::format(" but the first and last {}", config.fp8_keep_bf16);
   if (config.fp8_gather) numbers += ", weights gathered in FP8";

@@ -83,8 +83,11 @@ Result<void> add_gemm(CalibrationState& state) {
   state.gpu.gemm_scale = 1 / power_rate(state.gpu);
   note_value(state, "compute.gemm_scale", state.gpu.gemm_scale, state.base.gemm_scale, source);
   // The base's table of FP8 has no scale of its own.
-  if (state.gpu.gemm_scale != state.base.gemm_scale)
+  if (state.gpu.gemm_scale != state.base.gemm_scale) {
     leave_out(state, state.gpu.tables.gemm_fp8, state.tables.gemm_fp8, "tables.gemm_fp8");
+    leave_out(state, state.gpu.tables.gemm_fp8_blocks, state.tables.fp8_blocks,
+              "tables.gemm_fp8_blocks");
+  }
   set_source(state.gpu, "tables.gemm", source);
   state.result.files.push_back({state.beside("_gemm.csv"), gemm_csv(rows)});
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out}) {
@@ -189,6 +192,7 @@ void take_over_sources(CalibrationState& state) {
       set_source(state.gpu, key, "taken over from " + state.base.name);
   const TableFiles& tables = state.gpu.tables;
   for (const auto& [key, file] : {std::pair{"tables.gemm_fp8", &tables.gemm_fp8},
+                                  {"tables.gemm_fp8_blocks", &tables.gemm_fp8_blocks},
                                   {"tables.attention_warpgroups", &tables.attention_warpgroups},
                                   {"tables.attention_masked", &tables.attention_masked},
                                   {"tables.grouped_warpgroups", &tables.grouped_warpgroups}})
@@ -257,6 +261,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
   state.gpu.tables = {
       .gemm = taken_over(base.tables.gemm, request.gpus_dir),
       .gemm_fp8 = taken_over(base.tables.gemm_fp8, request.gpus_dir),
+      .gemm_fp8_blocks = taken_over(base.tables.gemm_fp8_blocks, request.gpus_dir),
       .attention = taken_over(base.tables.attention, request.gpus_dir),
       .attention_warpgroups = taken_over(base.tables.attention_warpgroups, request.gpus_dir),
       .attention_masked = taken_over(base.tables.attention_masked, request.gpus_dir),

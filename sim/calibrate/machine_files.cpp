@@ -126,6 +126,7 @@ std::string gpu_toml(const Gpu& gpu) {
   };
   toml.add("gemm", gpu.tables.gemm.string());
   add_if_any("gemm_fp8", gpu.tables.gemm_fp8);
+  add_if_any("gemm_fp8_blocks", gpu.tables.gemm_fp8_blocks);
   toml.add("attention", gpu.tables.attention.string());
   add_if_any("attention_warpgroups", gpu.tables.attention_warpgroups);
   add_if_any("attention_masked", gpu.tables.attention_masked);

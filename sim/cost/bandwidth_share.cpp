@@ -22,6 +22,7 @@ struct Share {
 constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::amax, 0.97},
                                Share{KernelKind::cast, 1},
+                               Share{KernelKind::cast_blocks, 0.91},  // as cast_scaled
                                Share{KernelKind::cast_scaled, 0.91},
                                Share{KernelKind::combine_rows, 0.95},
                                Share{KernelKind::cross_entropy, 1.27},

@@ -104,6 +104,7 @@ CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
       gemm_(tables.gemm, cluster.gpu),
       fp8_split_(fp8_of(tables, cluster.gpu, &Fp8GemmRows::split)),
       fp8_fast_(fp8_of(tables, cluster.gpu, &Fp8GemmRows::fast)),
+      block_rates_(tables.fp8_blocks),
       grouped_(tables.grouped, gemm_, cluster.gpu.gemm_scale * power_rate(cluster.gpu)),
       own_grouped_(own_grouped_of(tables, gemm_, cluster.gpu)),
       attention_(tables.attention, cluster.gpu),
@@ -164,6 +165,19 @@ double CostModel::fp8_gemm_ns(const Kernel& kernel) const {
   const bool in_fp32 = (gradient != kernel.operands.end() && gradient->dtype == DType::fp32) ||
                        kernel.attribute("adds_fp32") != 0;  // of other engines
   return measured->nanoseconds(shape, false) * (in_fp32 ? kFp8AddedInFp32 : 1);
+}
+
+/// Blocks of 128 values from the measured ratio; else the share of the peak that bf16 reaches.
+double CostModel::block_gemm_ns(const Kernel& kernel) const {
+  const GemmShape shape = gemm_shape(kernel);
+  const bool of_tensors = kernel.attribute("block") == kBlockwise;
+  if (!of_tensors || !fp8_split_ || !block_rates_ || shape.m <= 0 || shape.n <= 0 || shape.k <= 0)
+    return gemm_ns(kernel) * cluster_.gpu.bf16 / peak_of(kernel, cluster_.gpu);
+  const bool by_vectors = shape.kind == GemmKind::weight_gradient;
+  const auto gradient = std::ranges::find(kernel.operands, "weight_grad", &Operand::role);
+  const bool in_fp32 = gradient != kernel.operands.end() && gradient->dtype == DType::fp32;
+  return fp8_split_->nanoseconds(shape, false) * (in_fp32 ? kFp8AddedInFp32 : 1) /
+         (by_vectors ? block_rates_->by_vectors : block_rates_->by_tiles);
 }
 
 /// Balanced experts: even_grouped_ns() times the measured ratio for GEMMs of experts. Otherwise
@@ -263,6 +277,7 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   const double busy = [&] {
     switch (kernel.kind) {
       case KernelKind::gemm: return gemm_ns(kernel);
+      case KernelKind::gemm_blocks: return block_gemm_ns(kernel);
       case KernelKind::gemm_fp8: return fp8_gemm_ns(kernel);
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
@@ -278,7 +293,7 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   if (which == KernelClass::attention_backward) factor = std::max(factor, mix_[which]);
   if (kernel.kind == KernelKind::gemm_fp8) factor = mix_.fp8_product;
   const double scaled = std::max(memory, busy * factor) * kernel_factor_;
-  const double peak = peak_of(kernel.kind, cluster_.gpu);
+  const double peak = peak_of(kernel, cluster_.gpu);
   const double least =  // the peak is that of the highest clock
       clock_ > 1 ? static_cast<double>(kernel.flops) / (peak * 1e3) : 0;
   return to_nanos(std::max(scaled, std::min(least, busy * kernel_factor_)));

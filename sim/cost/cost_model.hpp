@@ -112,6 +112,8 @@ class CostModel {
   [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double fp8_gemm_ns(const Kernel& kernel) const;
+  /// A GEMM of codes with scales of blocks.
+  [[nodiscard]] double block_gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;
   [[nodiscard]] const AttentionCost& cost_of_attention(const Kernel& kernel) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
@@ -123,8 +125,9 @@ class CostModel {
 
   Cluster cluster_;
   GemmCost gemm_;
-  std::optional<GemmCost> fp8_split_;  ///< GEMMs of FP8 operands; none: nothing was measured
-  std::optional<GemmCost> fp8_fast_;   ///< likewise
+  std::optional<GemmCost> fp8_split_;      ///< GEMMs of FP8 operands; none: nothing was measured
+  std::optional<GemmCost> fp8_fast_;       ///< likewise
+  std::optional<BlockRates> block_rates_;  ///< relative to fp8_split_; likewise
   GroupedCost grouped_;
   std::optional<GroupedCost> own_grouped_;  ///< by mfsdp-exec's own kernels
   AttentionCost attention_;

@@ -33,6 +33,7 @@ struct PerKernelClass {
 [[nodiscard]] constexpr KernelClass class_of(KernelKind kind) {
   switch (kind) {
     case KernelKind::gemm:
+    case KernelKind::gemm_blocks:
     case KernelKind::gemm_fp8:
     case KernelKind::grouped_input_gradient:
     case KernelKind::grouped_product:

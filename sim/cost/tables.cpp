@@ -125,6 +125,21 @@ Result<Fp8GemmRows> parse_fp8_gemm_table(std::string_view text, const std::strin
   return found;
 }
 
+Result<BlockRates> parse_block_table(std::string_view text, const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(rates,
+            (numbers<3>(table, {"tensor_split", "block_1x128_128x128", "block_1x128_1x128"})));
+  BlockRates mean{.by_tiles = 0, .by_vectors = 0};
+  for (std::size_t r = 0; r < rates.size(); ++r) {
+    const auto& [split, tiles, vectors] = rates[r];
+    if (!(split > 0 && tiles > 0 && vectors > 0))
+      return fail(table.place(r), "expected rates above 0");
+    mean.by_tiles += tiles / split / static_cast<double>(rates.size());
+    mean.by_vectors += vectors / split / static_cast<double>(rates.size());
+  }
+  return mean;
+}
+
 Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,
                                                     const std::string& where) {
   MFSDP_LET(table, CsvTable::parse(text, where));
@@ -250,6 +265,10 @@ Result<CostTables> load_cost_tables(const TableFiles& files) {
   if (!files.gemm_fp8.empty()) {
     MFSDP_LET(fp8_text, read_file(files.gemm_fp8, "a table", kMostTableBytes));
     MFSDP_SET(tables.gemm_fp8, parse_fp8_gemm_table(fp8_text, files.gemm_fp8.string()));
+  }
+  if (!files.gemm_fp8_blocks.empty()) {
+    MFSDP_LET(block_text, read_file(files.gemm_fp8_blocks, "a table", kMostTableBytes));
+    MFSDP_SET(tables.fp8_blocks, parse_block_table(block_text, files.gemm_fp8_blocks.string()));
   }
   for (const auto& [file, rows] :
        {std::pair{&files.attention_warpgroups, &tables.attention_warpgroups},

@@ -71,9 +71,16 @@ struct Fp8GemmRows {
   std::vector<GemmRow> fast;
 };
 
+/// Rates of GEMMs with scales of blocks, relative to those with scales of tensors and split sums.
+struct BlockRates {
+  double by_tiles = 1;    ///< of 1 x 128 values by 128 x 128
+  double by_vectors = 1;  ///< of 1 x 128 by 1 x 128
+};
+
 struct CostTables {
   std::vector<GemmRow> gemm;
-  std::optional<Fp8GemmRows> gemm_fp8{};  ///< none: nothing was measured
+  std::optional<BlockRates> fp8_blocks{};  ///< none: nothing was measured
+  std::optional<Fp8GemmRows> gemm_fp8{};   ///< none: nothing was measured
   std::vector<AttentionRow> attention;
   std::vector<CollectiveRow> collective;  ///< inside a domain
   std::vector<CollectiveSample> network;  ///< between domains; empty: nothing was measured
@@ -90,6 +97,10 @@ struct CostTables {
 /// The same and a column accumulate (split, fast). Every kind must occur with both.
 [[nodiscard]] Result<Fp8GemmRows> parse_fp8_gemm_table(std::string_view text,
                                                        const std::string& where);
+
+/// Columns tensor_split, block_1x128_128x128, block_1x128_1x128: TFLOP/s of one GEMM each. Means of
+/// the rows' ratios.
+[[nodiscard]] Result<BlockRates> parse_block_table(std::string_view text, const std::string& where);
 
 /// Columns kind (fwd, dgrad, wgrad), experts, M, N, K, main_grad (fp32, bf16), tflops.
 [[nodiscard]] Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,

@@ -8,6 +8,7 @@
 
 #include "core/plan/instances.hpp"
 #include "sim/cost/cost_model.hpp"
+#include "sim/cost/peak.hpp"
 
 namespace mfsdp {
 namespace {
@@ -64,6 +65,19 @@ std::vector<std::string> CostModel::unmeasured(const Plan& plan) const {
     if (attends && measured.attention) add_unmeasured_attention(*kernel, kinds);
     if (kernel->kind == KernelKind::gemm_fp8 && !fp8_split_)
       kinds.insert("GEMMs in FP8 (priced at twice the rate of bf16)");
+    if (kernel->kind == KernelKind::gemm_blocks) {
+      const Gpu& gpu = cluster_.gpu;
+      const double times = peak_of(*kernel, gpu) / gpu.bf16;
+      const bool of_table = kernel->attribute("block") == kBlockwise && fp8_split_ && block_rates_;
+      if (of_table)
+        kinds.insert(
+            "GEMMs with scales of blocks (priced by their ratio to scales of tensors in "
+            "four forward shapes)");
+      else
+        kinds.insert(fmt::format(
+            "GEMMs with scales of blocks (priced at {:.3g} x the rate of bf16)", times));
+      kinds.insert("casts with scales of blocks (priced as casts with scales of tensors)");
+    }
     if (kernel->kind != KernelKind::gemm || !measured.gemm) continue;
     const auto dtype = dtype_of(*kernel, "input");
     if (dtype && *dtype != DType::bf16)

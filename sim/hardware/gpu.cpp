@@ -72,6 +72,7 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
   };
   locate(gpu.tables.gemm, "h200_gemm_bf16.csv");
   locate(gpu.tables.gemm_fp8, "");
+  locate(gpu.tables.gemm_fp8_blocks, "");
   locate(gpu.tables.attention, "h200_attention_bf16.csv");
   locate(gpu.tables.attention_warpgroups, "");
   locate(gpu.tables.attention_masked, "");

@@ -36,7 +36,8 @@ struct TableFiles {
   std::filesystem::path gemm;
   /// GEMMs of FP8 operands with one scale each; empty if nothing was measured.
   std::filesystem::path gemm_fp8{};
-  std::filesystem::path attention;  ///< by cuDNN
+  std::filesystem::path gemm_fp8_blocks{};  ///< with scales of blocks, beside those; likewise
+  std::filesystem::path attention;          ///< by cuDNN
   /// Attention by mfsdp-exec's own kernels; empty if the GPU cannot run them, or if nothing was
   /// measured.
   std::filesystem::path attention_warpgroups{};

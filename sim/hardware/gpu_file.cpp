@@ -257,6 +257,7 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
   };
   gpu.tables = TableFiles{.gemm = path("tables.gemm"),
                           .gemm_fp8 = fields.text_or("tables.gemm_fp8", ""),
+                          .gemm_fp8_blocks = fields.text_or("tables.gemm_fp8_blocks", ""),
                           .attention = path("tables.attention"),
                           .attention_warpgroups = fields.text_or("tables.attention_warpgroups", ""),
                           .attention_masked = fields.text_or("tables.attention_masked", ""),

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"
 
 namespace mfsdp {
@@ -27,5 +28,10 @@ struct Names<MatmulFormat> {
 
 /// The reverse of parse_formats().
 [[nodiscard]] std::string format_list(const std::vector<MatmulFormat>& formats);
+
+struct Gpu;
+
+/// Whether the GPU's matrix units multiply what --fp8 asks for; the error names the flag.
+[[nodiscard]] Result<void> check_format(Fp8Recipe recipe, const Gpu& gpu);
 
 }  // namespace mfsdp

@@ -36,6 +36,7 @@ Result<Gpu> with_published_tables(Gpu gpu) {
   if (!gpu.published->gemm.empty()) {
     gpu.tables.gemm = gpu.published->gemm;
     gpu.tables.gemm_fp8.clear();            // its scale is that of the other table
+    gpu.tables.gemm_fp8_blocks.clear();     // relative to it
     gpu.tables.grouped_warpgroups.clear();  // relative to the GEMMs of the other table
     gpu.table_sms = gpu.published->sms;
     gpu.gemm_scale = gpu.published->scale;

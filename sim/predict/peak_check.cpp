@@ -29,7 +29,7 @@ void PeakCheck::note(const Kernel& kernel, Nanos price) {
   // 10^12 per second are 1,000 per nanosecond.
   const double tflops =
       static_cast<double>(kernel.flops) / static_cast<double>(price.value + 1) / 1e3;
-  const double peak = peak_of(kernel.kind, gpu_);
+  const double peak = peak_of(kernel, gpu_);
   of_step_ = std::max(of_step_, peak);
   if (tflops <= peak || tflops <= fastest_) return;
   fastest_ = tflops;

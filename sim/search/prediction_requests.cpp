@@ -8,9 +8,9 @@
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
+#include "sim/hardware/matmul_formats.hpp"
 #include "sim/hardware/power.hpp"
 #include "sim/hardware/published_tables.hpp"
-#include "sim/predict/format_check.hpp"
 #include "sim/predict/routing_file.hpp"
 #include "sim/search/training_cost.hpp"
 
@@ -222,7 +222,7 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
         "--param-dtype",
         "fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for mfsdp-exec on a CPU)");
   MFSDP_LET(prices, priced(job, request.config.mesh.world_size()));
-  MFSDP_TRY(check_formats(request.config, prices.costs->cluster().gpu));
+  if (!job.memory_alone) MFSDP_TRY(check_format(request.config.fp8, prices.costs->cluster().gpu));
   request.costs = prices.costs;
   request.cache = cache_;
   request.least = least_;

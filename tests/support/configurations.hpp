@@ -43,6 +43,18 @@ inline PlanConfig fp8_config(std::int64_t ranks = 2, std::int64_t layers = 2) {
   return config;
 }
 
+/// The same with another recipe, and sizes that are whole blocks of any recipe.
+inline PlanConfig block_config(Fp8Recipe recipe, std::int64_t ranks = 2, std::int64_t layers = 2) {
+  PlanConfig config = fp8_config(ranks, layers);
+  config.model.hidden = config.model.intermediate = 128;
+  config.model.max_seq_len = config.seq_len = 128;
+  config.model.heads = 2;
+  config.model.kv_heads = 1;
+  config.model.head_dim = 128;
+  config.fp8 = recipe;
+  return config;
+}
+
 /// Embedding, one block and the head on two ranks with two gradient slots: small enough for a
 /// search through all interleavings. Eight variants: strategies, one or two microbatches.
 inline PlanConfig three_units(int variant) {

@@ -237,6 +237,7 @@ inline std::vector<PlannerAxis> planner_axes() {
           "gradients on the wire", [](const Config& c) { return c.reduce_dtype; }, floats),
       choice<Fp8Recipe>("FP8", [](const Config& c) { return c.fp8; }),
       choice<Fp8Accumulate>("sums of FP8", [](const Config& c) { return c.fp8_accumulate; }),
+      choice<Fp8Amax>("amaxes of a history", [](const Config& c) { return c.fp8_amax; }),
       number("blocks kept in bf16", 0, 1, [](const Config& c) { return c.fp8_keep_bf16; }),
       flag("casts of weights gathered", [](const Program& p) { return p.config.fp8_gather; }),
       flag("exact sums", [](const Program& p) { return p.config.exact_sums; }),

@@ -5,6 +5,7 @@
 
 #include "core/model/lora.hpp"
 #include "core/plan/fp8.hpp"
+#include "core/plan/fp8_blocks.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp::test {
@@ -53,6 +54,8 @@ inline void drop_impossible_fp8(PlanConfig& config) {
   config.fp8 = Fp8Recipe::off;
   config.fp8_keep_bf16 = 0;
   config.fp8_accumulate = Fp8Accumulate::fast_forward;
+  config.fp8_history = 0;
+  config.fp8_amax = Fp8Amax::max;
   config.fp8_gather = false;
 }
 
@@ -69,10 +72,23 @@ inline void draw_fp8(PlanConfig& config) {
   config.model.hidden = 16 * pick(1, 2);
   config.model.intermediate = 16 * pick(1, 3);
   config.seq_len = 16;
-  config.fp8 = Fp8Recipe::current;
-  config.fp8_accumulate = static_cast<Fp8Accumulate>(pick(0, 2));
+  // Scales of tensors in half of them.
+  config.fp8 = *rc::gen::element(Fp8Recipe::current, Fp8Recipe::current, Fp8Recipe::delayed,
+                                 Fp8Recipe::delayed, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4,
+                                 Fp8Recipe::nvfp4, Fp8Recipe::blockwise);
+  if (config.fp8 == Fp8Recipe::mxfp8 || config.fp8 == Fp8Recipe::blockwise) {
+    const std::int64_t block = block_format(config.fp8)->block;
+    config.model.head_dim = config.model.hidden = config.model.intermediate = block;
+    config.seq_len = block;
+    config.model.max_seq_len = std::max(config.model.max_seq_len, block);
+  }
+  if (!block_format(config.fp8)) config.fp8_accumulate = static_cast<Fp8Accumulate>(pick(0, 2));
+  if (config.fp8 == Fp8Recipe::delayed) {
+    config.fp8_history = pick(0, 2);
+    config.fp8_amax = static_cast<Fp8Amax>(pick(0, 1));
+  }
   config.fp8_keep_bf16 = pick(0, (config.model.layers - 1) / 2);
-  config.fp8_gather = pick(0, 1) == 1;
+  config.fp8_gather = config.fp8 == Fp8Recipe::current && pick(0, 1) == 1;
   drop_impossible_fp8(config);
 }
 

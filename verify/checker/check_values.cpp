@@ -33,6 +33,8 @@ class Steps {
                   {"step_block", 64},
                   {"report", 32}});
     if (state_.model.scales_loss) bytes["loss_scale"] = 16;
+    if (const Int columns = state_.model.amax_columns(); columns != 0)
+      bytes["amax_history"] = times(4 * columns, state_.model.amax_slots() + 2);
     for (const Json& plan : state_.view.json.at("plans"))
       if (role_of(plan) == "logprob") bytes["log_probs"] = times(4, state_.model.tokens);
     for (Index b = 0; b < state_.view.homes.size(); ++b) {
@@ -52,6 +54,7 @@ class Steps {
     Names names{"tokens", "step_block", "report"};
     for (const auto& [name, bytes] : state_.model.rope_tables) names.insert(name);
     if (state_.model.scales_loss) names.insert("loss_scale");
+    if (state_.model.amax_columns() != 0) names.insert("amax_history");
     for (const Json& plan : state_.view.json.at("plans"))
       if (role_of(plan) == "logprob") names.insert("log_probs");
     return names;
@@ -243,6 +246,7 @@ class Steps {
                from.dtype == "int32") {
       ++pass_;
       if (state_.view.classes == 1) state_.ledger.add_pass(pass_);
+      amaxes_.begin_microbatch();
       state_.values.make(op, to, {"tokens", -1, pass_});
     } else if (op.does == "h2d" && port == "step_block" && all && from.elements == 64 &&
                from.dtype == "uint8") {
@@ -299,6 +303,8 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = state_.view.homes[to.buffer];
+    const bool of_history = home.kind == "port" && home.name == "amax_history";
+    if (op.does == "all_reduce" && of_history) return amaxes_.reduce(op, from, to);
     if (op.body->value("reduction", "") == "max" && !has_shard_amaxes(state_, from))
       refuse("{}: takes the maximum of what is no magnitude", op.place());
     if (op.does == "all_to_all" && state_.view.homes[from.buffer].kind.empty() &&
@@ -438,6 +444,8 @@ class Steps {
       state_.ledger.follow(op, {});
     } else if (does == "norm_partial") {
       statistics_.take_partial(op);
+    } else if (does == "amax_history") {
+      amaxes_.finish(op);
     } else if (does == "norm_finish") {
       statistics_.finish_norm(op);
     } else if (does == "loss_finish") {
@@ -502,7 +510,8 @@ class Steps {
 
   StepState state_;
   Statistics statistics_;
-  ModelSteps model_steps_{state_, statistics_};
+  Amaxes amaxes_{state_};
+  ModelSteps model_steps_{state_, statistics_, amaxes_};
   Messages& messages_;
   std::string role_{};  ///< of the plan
   bool reported_ = false, gave_log_probs_ = false;

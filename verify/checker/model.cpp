@@ -132,15 +132,14 @@ void Model::add(Step step) {
   for (Flow& flow : step.flows) {
     if (tied_ && flow.parameter == "head") flow.parameter = "embedding";
     // A block has the GEMM in FP8 or the other one, not both.
-    const bool is_other = step.kernel == "gemm_fp8";
+    const bool is_other = step.kernel == "gemm_fp8" || step.kernel == "gemm_blocks";
     if (flow.access == "adds" && flow.role == "weight_grad" && !is_other)
       ++gradients_[flow.parameter];
   }
-  const bool multiplies = step.kernel == "gemm" || step.kernel == "gemm_fp8";
-  const std::string product = multiplies ? fmt::format(" {}", step.product) : "";
+  const std::string product = multiplies(step.kernel) ? fmt::format(" {}", step.product) : "";
   // With more attributes first: what a kernel has beside those of its step is refused at once.
   auto& steps = steps_[step.kernel + product];
-  if (fp8_) add_with_amax(step);
+  if (fp8_recipe_ == "current" || fp8_recipe_ == "nvfp4") add_with_amax(step);
   const auto at = step.attributes.contains("scale") ? steps.begin() : steps.end();
   steps.insert(at, std::move(step));
 }

@@ -53,6 +53,7 @@ struct Step {
   std::optional<bool> other_rope{};  ///< likewise of layers with the second table of angles
   Int least_scratch = -1;            ///< bytes of its workspace; -1: it has none
   std::optional<bool> fp8{};         ///< of blocks in FP8 alone, or of the others alone
+  bool delays = false;               ///< casts by a scale of earlier steps
 };
 
 class Model {
@@ -70,6 +71,16 @@ class Model {
   [[nodiscard]] bool has_other_rope(Int owner) const;
   /// Whether the linear layers of that block multiply in FP8.
   [[nodiscard]] bool multiplies_in_fp8(Int owner) const;
+  /// Whether a kernel is a GEMM of a linear layer.
+  [[nodiscard]] static bool multiplies(const std::string& kernel) {
+    return kernel == "gemm" || kernel == "gemm_fp8" || kernel == "gemm_blocks";
+  }
+  /// Tensors in the history of delayed scaling, and its steps; 0 without it.
+  [[nodiscard]] Int amax_columns() const {
+    return fp8_recipe_ == "delayed" ? times(12, layers_ - 2 * fp8_kept_) : 0;
+  }
+  [[nodiscard]] Int amax_slots() const { return amax_slots_; }
+  [[nodiscard]] bool takes_recent_amax() const { return takes_recent_amax_; }
   /// Whether a parameter of a group of that unit is its owner's.
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
@@ -110,6 +121,10 @@ class Model {
   void check_fp8_groups(const PlanView& view) const;
   void add_casts(const std::string& value, const char* type, const Shape& shape,
                  const Flow& source);
+  void add_block_casts(const std::string& value, const Shape& shape, const Flow& source);
+  void add_block_product(const std::string& parameter, Int outputs, Int inputs,
+                         const std::array<const char*, 4>& values);
+  [[nodiscard]] bool casts(const std::string& value) const;
   void add_with_amax(Step step);
   void add_product_casts();
   void add_fp8_product(const std::string& parameter, Int outputs, Int inputs,
@@ -252,7 +267,10 @@ class Model {
   Int rank_ = 0;                      ///< of adapters; 0: there are none
   Json scale_{};                      ///< by which their GEMMs are multiplied
   std::vector<Adapter> adapters_{};
-  bool fp8_ = false;              ///< blocks multiply in FP8
+  bool fp8_ = false;  ///< blocks multiply in FP8
+  std::string fp8_recipe_{};
+  Int amax_slots_ = 0;
+  bool takes_recent_amax_ = false;
   Int fp8_kept_ = 0;              ///< but as many first and last ones
   std::string fp8_accumulate_{};  ///< which GEMMs may sum in fewer bits
   bool fp8_gather_ = false;       ///< weights are cast once a step, before they are gathered

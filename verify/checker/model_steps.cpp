@@ -7,8 +7,7 @@ namespace {
 
 /// GEMMs may have no workspace.
 bool uses_scratch(const Op& op, const Step& step) {
-  const bool is_product =
-      op.does == "gemm" || op.does == "gemm_fp8" || op.does.starts_with("grouped_");
+  const bool is_product = Model::multiplies(op.does) || op.does.starts_with("grouped_");
   return step.least_scratch >= 0 && (!is_product || has(op, "workspace"));
 }
 
@@ -42,9 +41,8 @@ std::vector<const Operand*> operands_of(const Op& op, const Step& step) {
 }  // namespace
 
 void ModelSteps::run(const Op& op) {
-  const bool multiplies = op.does == "gemm" || op.does == "gemm_fp8";
   const std::string kernel =
-      multiplies ? fmt::format("{} {}", op.does, op.attribute("kind")) : op.does;
+      Model::multiplies(op.does) ? fmt::format("{} {}", op.does, op.attribute("kind")) : op.does;
   std::string wrong = "is no kernel of the model";
   for (const Step& step : state_.model.steps(kernel)) {
     try {
@@ -63,7 +61,7 @@ void ModelSteps::run(const Op& op) {
 /// A step with trained parameters runs once for each row of a microbatch. It runs again only if the
 /// op is marked as recomputation.
 void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
-  const bool multiplies = op.does == "gemm" || op.does == "gemm_fp8";
+  const bool multiplies = Model::multiplies(op.does);
   const bool forward = op.does.ends_with("_forward") || (multiplies && step.product == 0);
   const bool uses =
       std::ranges::any_of(step.flows, [](const Flow& flow) { return flow.role == "weight"; });
@@ -92,7 +90,7 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
   for (std::size_t i = 0; i < operands.size(); ++i)
     check_form(op, step.flows[i], *operands[i], work.rows);
   for (std::size_t i = 0; i < operands.size(); ++i) check_parameter(step.flows[i], *operands[i]);
-  const bool casts = op.does == "amax" || op.does == "cast_scaled";
+  const bool casts = op.does == "amax" || op.does.starts_with("cast_");
   if (casts && !is_of_weight(step.flows[0]) && locate(state_.view, *operands[0]).group != kNone)
     differ("'input' is a weight");
   Names named;
@@ -146,6 +144,12 @@ void ModelSteps::check_value(const Op& op, const Step& step, const Flow& flow,
       differ("'loss_scale' is not this step's");
     return;
   }
+  if (step.fp8 && (flow.role == "amax" || flow.role == "next_amax") && step.delays) {
+    const std::string of = flow.reads.name.substr(10);  // after "kept amax " or "next amax "
+    if (work.owner < 0) differ("casts a value of no block");
+    if (flow.role == "amax") amaxes_.read_kept(op, operand, of, work.owner);
+    return;
+  }
   // Loss sums are their own.
   if (flow.role == "loss_sums" || (flow.access == "adds" && op.attribute("beta") == 0)) return;
   Extent place = extent_of(flow, operand, work.row);
@@ -184,6 +188,8 @@ void ModelSteps::perform(const Op& op, const Step& step, Work& work) {
     const Operand& operand = *operands[i];
     if (flow.role == "loss_sums") {
       statistics_.add_loss(op, operand, work);
+    } else if (step.delays && flow.role == "next_amax") {
+      amaxes_.keep(op, operand, flow.makes.name.substr(10), work.owner, work.pass);
     } else if (flow.access == "scratch") {
       state_.values.make(op, operand, {});
     } else if (!flow.makes.name.empty() && operand.access != "read") {

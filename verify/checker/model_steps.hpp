@@ -5,13 +5,15 @@
 #include <set>
 #include <tuple>
 
+#include "verify/checker/amaxes.hpp"
 #include "verify/checker/statistics.hpp"
 
 namespace mfsdp::checker {
 
 class ModelSteps {
  public:
-  ModelSteps(StepState& state, Statistics& statistics) : state_(state), statistics_(statistics) {}
+  ModelSteps(StepState& state, Statistics& statistics, Amaxes& amaxes)
+      : state_(state), statistics_(statistics), amaxes_(amaxes) {}
 
   /// Refuses a kernel that is no step of the model.
   void run(const Op& op);
@@ -27,6 +29,7 @@ class ModelSteps {
 
   StepState& state_;
   Statistics& statistics_;
+  Amaxes& amaxes_;
   /// By kernel and parameter, owner, microbatch and row.
   std::set<std::tuple<std::string, Int, Int, Int>> computed_{};
 };

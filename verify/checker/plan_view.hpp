@@ -43,6 +43,7 @@ inline Int plus(Int a, Int b) { return times(1, a + b); }
 inline constexpr Int kScratchUnit = 256;
 /// Bytes of one element: dtypes are named for their bits.
 inline Int size_of(const std::string& dtype) {
+  if (dtype == "fp4_e2m1x2") return 1;  // two numbers
   return std::stoi(dtype.substr(dtype.find_first_of("123456789"))) / 8;
 }
 

@@ -5,7 +5,8 @@ namespace mfsdp::checker {
 Values::Values(const PlanView& view) : view_(view) {
   for (std::size_t b = 0; b < view.homes.size(); ++b) {
     const Int bytes = view.buffers[b].end - view.buffers[b].begin;
-    static const Names before{"rope_table", "local_rope_table", "loss_scale"};  // the first step
+    // The first step.
+    static const Names before{"rope_table", "local_rope_table", "loss_scale", "amax_history"};
     const bool filled = view.homes[b].kind == "port" && before.contains(view.homes[b].name);
     memory_.push_back({{0, {{.name = filled ? view.homes[b].name : ""}, 0}}, {bytes, {}}});
   }
@@ -40,7 +41,8 @@ void Values::write(const Op& op, const Operand& operand, Int begin, Int bytes, c
   const Home& home = view_.homes[operand.buffer];
   const bool reported =
       home.kind == "port" && ((home.name == "report" && op.does == "d2h") ||
-                              (home.name == "loss_scale" && op.does == "norm_finish"));
+                              (home.name == "loss_scale" && op.does == "norm_finish") ||
+                              (home.name == "amax_history" && operand.role.ends_with("amax")));
   if (begin < 0 || bytes < 1 || begin + bytes > memory.rbegin()->first ||
       (!home.kind.empty() && !reported) || !operand.rank_strides.empty())
     refuse("{}: '{}' may not be written", op.place(), operand.role);

@@ -21,6 +21,8 @@ constexpr std::array<DType, 2> others(DType dtype) {
     case DType::uint8: return {DType::fp8_e4m3, DType::int32};
     case DType::fp8_e4m3: return {DType::fp8_e5m2, DType::bf16};
     case DType::fp8_e5m2: return {DType::fp8_e4m3, DType::bf16};
+    case DType::fp4_e2m1x2: return {DType::fp8_e4m3, DType::uint8};
+    case DType::e8m0: return {DType::fp8_e4m3, DType::uint8};
   }
   return {dtype, dtype};
 }

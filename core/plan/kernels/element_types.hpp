@@ -30,13 +30,26 @@ struct Fp8E5m2 {
   std::uint8_t bits = 0;
 };
 
-/// The largest number of an FP8 type.
+/// E2M1 of OCP FP4 in the low four bits: 1 sign, 2 exponent bits and 1 fraction bit, neither
+/// infinity nor NaN. Magnitudes up to 6.
+struct Fp4E2m1 {
+  std::uint8_t bits = 0;
+};
+
+/// E8M0 of OCP MX formats: 2^(bits - 127); 0xff is NaN.
+struct E8m0 {
+  std::uint8_t bits = 0;
+};
+
+/// The largest number of an FP8 or FP4 type.
 template <class T>
 inline constexpr float fp8_max = 0;
 template <>
 inline constexpr float fp8_max<Fp8E4m3> = 448;
 template <>
 inline constexpr float fp8_max<Fp8E5m2> = 57344;
+template <>
+inline constexpr float fp8_max<Fp4E2m1> = 6;
 
 template <class T>
 inline constexpr bool is_fp8_type =

@@ -66,6 +66,28 @@ struct Amax {
   }
 };
 
+/// Delayed scaling, between two steps: history's rows move up by one, and the last one takes
+/// next_amax. amax becomes the largest of all rows, NaN left out; with `recent` the last one. It
+/// stays where that is 0, infinite or NaN. A tensor whose next_amax is 0 keeps all its numbers.
+/// next_amax becomes 0.
+struct AmaxHistory {
+  std::int64_t slots = 0;
+  std::int64_t tensors = 0;
+  bool recent = false;
+  float* next_amax = nullptr;  ///< [tensors]
+  float* amax = nullptr;       ///< [tensors]
+  float* history = nullptr;    ///< [slots, tensors], the oldest row first
+
+  void state(auto& op) {
+    op.attribute_if_any("recent", recent);
+    op.attribute("slots", slots);
+    op.attribute("tensors", tensors);
+    op.updates("next_amax", next_amax, {"tensors"}, {.element = Element::fp32});
+    op.updates("amax", amax, {"tensors"}, {.element = Element::fp32});
+    op.updates("history", history, {"slots", "tensors"}, {.element = Element::fp32});
+  }
+};
+
 /// output = input * factor, rounded to nearest even and at most the type's largest number;
 /// output_scale = 1 / factor. The factor is that number / amax, both rounded to nearest; 1 where
 /// amax is 0, infinite or NaN; and the largest float where it would be infinite. Values

@@ -106,6 +106,14 @@ class CallReader {
   [[nodiscard]] Result<void> result() const { return in_.result(); }
 
  private:
+  /// The element of operands that state which of several types they are.
+  template <class T>
+  static constexpr std::optional<Element> any_of() {
+    if constexpr (std::is_same_v<T, AnyFp8>) return Element::fp8;
+    if constexpr (std::is_same_v<T, BlockCode>) return Element::codes;
+    if constexpr (std::is_same_v<T, BlockScale>) return Element::scales;
+    return std::nullopt;
+  }
   static void append(std::string& text, std::string_view part) { text += part; }
   static void append(std::string& text, std::int64_t number) { text += std::to_string(number); }
 
@@ -114,15 +122,14 @@ class CallReader {
                              bool optional) {
     using In = OperandField<Field>;
     using T = typename In::Element;
-    constexpr bool any_fp8 = std::is_same_v<std::remove_const_t<T>, AnyFp8>;
-    const OperandView* view = take(role,
-                                   {.dtype = dtype_of<std::remove_const_t<T>>,
-                                    .writes = !std::is_const_v<T>,
-                                    .any_fp8 = any_fp8},
-                                   shape, In::layout, optional);
+    constexpr std::optional<Element> any = any_of<std::remove_const_t<T>>();
+    const OperandView* view =
+        take(role,
+             {.dtype = dtype_of<std::remove_const_t<T>>, .writes = !std::is_const_v<T>, .any = any},
+             shape, In::layout, optional);
     if (view == nullptr) return nullptr;
     In::set(field, reinterpret_cast<T*>(view->data), view->shape, view->strides);
-    if constexpr (any_fp8) field.dtype = view->dtype;
+    if constexpr (any) field.dtype = view->dtype;
     return view;
   }
   /// The next operand of the role; null where there is none, or something is wrong.
@@ -234,6 +241,15 @@ template <class Types = AllTypes, class Run>
                         CallOfOneType<kernels::Fp8GemmInputGradient>,
                         CallOfOneType<kernels::Fp8GemmWeightGradient>, Types>(
       call, [&]<class C>(const kernels::Fp8Gemm<C>& k) { return run(k); });
+}
+
+/// For operands with scales of blocks; `run` takes a kernels::BlockGemm.
+template <class Types = AllTypes, class Run>
+[[nodiscard]] Result<void> with_block_gemm(const KernelCall& call, const Run& run) {
+  return with_gemm_kind<CallOfOneType<kernels::BlockGemmForward>,
+                        CallOfOneType<kernels::BlockGemmInputGradient>,
+                        CallOfOneType<kernels::BlockGemmWeightGradient>, Types>(
+      call, [&]<class C>(const kernels::BlockGemm<C>& k) { return run(k); });
 }
 
 }  // namespace mfsdp

@@ -24,6 +24,15 @@ std::string alternatives(std::initializer_list<DType> dtypes) {
   return text;
 }
 
+/// The types of is_one_of().
+std::string_view words_of(Element element) {
+  switch (element) {
+    case Element::codes: return "fp8_e4m3 or fp4_e2m1x2";
+    case Element::scales: return "fp32, e8m0 or fp8_e4m3";
+    default: return "fp8_e4m3 or fp8_e5m2";
+  }
+}
+
 std::string place_of(const KernelCall& call, std::string_view role) {
   return fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role);
 }
@@ -139,10 +148,9 @@ const OperandView* OperandReader::check(std::string_view role, std::size_t nth, 
   const OperandView* view = find(role, nth);
   if (view == nullptr) {
     report_mismatch(role, "expected this operand");
-  } else if ((wanted.any_fp8 ? !is_fp8(view->dtype) : view->dtype != wanted.dtype) ||
+  } else if ((wanted.any ? !is_one_of(*wanted.any, view->dtype) : view->dtype != wanted.dtype) ||
              !std::ranges::equal(view->shape, shape)) {
-    const std::string_view dtype =
-        wanted.any_fp8 ? "fp8_e4m3 or fp8_e5m2" : to_string(wanted.dtype);
+    const std::string_view dtype = wanted.any ? words_of(*wanted.any) : to_string(wanted.dtype);
     report_mismatch(role, fmt::format("expected {}, got {}", describe(dtype, shape),
                                       describe(to_string(view->dtype), view->shape)));
   } else if (wanted.writes && view->access == Access::read) {

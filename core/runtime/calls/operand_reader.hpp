@@ -64,7 +64,8 @@ class OperandReader {
   struct Wanted {
     DType dtype = DType::bf16;
     bool writes = false;
-    bool any_fp8 = false;  ///< either FP8 type will do, in place of `dtype`
+    /// One of several types will do, in place of `dtype`: fp8, codes or scales.
+    std::optional<Element> any = {};
   };
   /// The `nth` operand of the role, of that type and exactly that shape, with strides whose last
   /// one is 1; null where something is wrong.

@@ -36,6 +36,31 @@ __global__ void __launch_bounds__(kThreads)
   raise_to(largest.bits(), amax);
 }
 
+/// AmaxHistory, a thread for each tensor. Reads of several rows are in flight at once.
+__global__ void history_of(const kernels::AmaxHistory k) {
+  constexpr int kRows = 16;
+  const std::int64_t tensor = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (tensor >= k.tensors) return;
+  const float last = k.next_amax[tensor];
+  k.next_amax[tensor] = 0;
+  if (last == 0) return;
+  float largest = last;
+  for (std::int64_t slot = 1; slot < k.slots; slot += kRows) {
+    float kept[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      if (slot + i < k.slots) kept[i] = k.history[(slot + i) * k.tensors + tensor];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (slot + i >= k.slots) continue;
+      k.history[(slot + i - 1) * k.tensors + tensor] = kept[i];
+      if (!k.recent) largest = fmaxf(largest, kept[i]);
+    }
+  }
+  k.history[(k.slots - 1) * k.tensors + tensor] = last;
+  if (largest != 0 && isfinite(largest)) k.amax[tensor] = largest;
+}
+
 /// CastScaled with its FP8 type.
 template <class T, class F>
 struct CastCall {
@@ -239,6 +264,13 @@ Result<void> cast_scaled(const CastScaled<T>& k, cudaStream_t stream) {
   };
   if (k.rows == 0 || k.cols == 0) return {};
   return k.dtype() == DType::fp8_e4m3 ? cast_to(Fp8E4m3{}) : cast_to(Fp8E5m2{});
+}
+
+Result<void> keep_amaxes(const kernels::AmaxHistory& k, cudaStream_t stream) {
+  if (k.tensors == 0 || k.slots == 0) return {};
+  constexpr int kColumns = 32;  // few columns: many small blocks read them at once
+  history_of<<<grid_of(ceil_div(k.tensors, std::int64_t{kColumns})), kColumns, 0, stream>>>(k);
+  return launched("amax_history");
 }
 
 Result<void> transpose(const kernels::Transpose& k, cudaStream_t stream) {

@@ -22,6 +22,9 @@ namespace mfsdp::cuda {
 template <class T>
 [[nodiscard]] Result<void> amax(const kernels::Amax<T>& k, cudaStream_t stream);
 
+/// Each tensor's column by one thread.
+[[nodiscard]] Result<void> keep_amaxes(const kernels::AmaxHistory& k, cudaStream_t stream);
+
 /// One read of the input gives both copies. T: bf16, fp16, fp32.
 template <class T>
 [[nodiscard]] Result<void> cast_scaled(const kernels::CastScaled<T>& k, cudaStream_t stream);

@@ -109,10 +109,18 @@ TEST(CommonOptions, Fp8ByTheWordsOfOtherTools) {
   for (const char* word : {"current", "tensorwise", "Hybrid"})
     EXPECT_EQ(parsed({"--fp8", word}).config.fp8, Fp8Recipe::current) << word;
   EXPECT_EQ(parsed({"--fp8", "current", "--fp8", "off"}).config.fp8, Fp8Recipe::off);
-  EXPECT_EQ(common_error_of({"--fp8", "delayed"}),
-            "--fp8: 'delayed' is not modelled: expected off or current (a scale for each tensor, "
-            "from its own largest magnitude)");
-  EXPECT_EQ(common_error_of({"--fp8", "on"}), "--fp8: 'on' is not one of off or current");
+  EXPECT_EQ(parsed({"--fp8", "delayed", "--fp8-history", "16"}).config.fp8_history, 16);
+  EXPECT_EQ(parsed({"--fp8", "delayed", "--fp8-amax", "most_recent"}).config.fp8_amax,
+            Fp8Amax::most_recent);
+  for (const Fp8Recipe recipe :
+       {Fp8Recipe::delayed, Fp8Recipe::blockwise, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4})
+    EXPECT_EQ(parsed({"--fp8", to_string(recipe).data()}).config.fp8, recipe);
+  EXPECT_EQ(
+      common_error_of({"--fp8", "rowwise"}),
+      "--fp8: 'rowwise' is not modelled: expected current, delayed (a scale for each tensor), "
+      "blockwise, mxfp8 or nvfp4 (for each block)");
+  EXPECT_EQ(common_error_of({"--fp8", "on"}),
+            "--fp8: 'on' is not one of off, current, delayed, blockwise, mxfp8 or nvfp4");
 }
 
 TEST(CommonOptions, Recompute) {

@@ -81,7 +81,7 @@ TEST(Flags, WhatIsNotModelledSaysSo) {
             "(docs/reference/limits.md)");
   EXPECT_EQ(error_of({"--pipeline_parallel", "8"}),
             "--pipeline_parallel: pipeline parallelism is not modelled (docs/reference/limits.md)");
-  for (const char* flag : {"--pp", "--ring-attention", "--mxfp8", "--cpu-offload", "-pp",
+  for (const char* flag : {"--pp", "--ring-attention", "--mxfp4", "--cpu-offload", "-pp",
                            "--optimizer-offload", "--quantization"})
     EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/reference/limits.md)"))
         << error_of({flag, "2"});

@@ -46,6 +46,39 @@ TEST(Fp8Config, SaysInOneLineWhatCannotBe) {
             "got 1");
 }
 
+TEST(Fp8Config, SaysWhatARecipeDoesNotHave) {
+  EXPECT_EQ(error_with([](PlanConfig& c) { c.fp8_history = 16; }),
+            "--fp8-history: expected --fp8 delayed, whose scales are of earlier steps, got --fp8 "
+            "current");
+  EXPECT_EQ(
+      error_with([](PlanConfig& c) { c.fp8 = Fp8Recipe::off, c.fp8_amax = Fp8Amax::most_recent; }),
+      "--fp8-amax: expected --fp8 delayed, whose scales are of earlier steps, got --fp8 off");
+  EXPECT_EQ(error_with([](PlanConfig& c) {
+              c.fp8 = Fp8Recipe::delayed, c.fp8_history = 1, c.fp8_amax = Fp8Amax::most_recent;
+            }),
+            "no error");
+  EXPECT_EQ(
+      error_with(
+          [](PlanConfig& c) { c.fp8 = Fp8Recipe::mxfp8, c.fp8_accumulate = Fp8Accumulate::fast; }),
+      "--fp8-accumulate: expected none with --fp8 mxfp8: sums of a block are added up in fp32");
+  EXPECT_EQ(error_with([](PlanConfig& c) { c.fp8 = Fp8Recipe::mxfp8; }),
+            "--fp8: expected sizes that are multiples of 32, got 48 intermediate size");
+  EXPECT_EQ(error_with([](PlanConfig& c) { c.fp8 = Fp8Recipe::blockwise, c.micro_batch = 1; }),
+            "--fp8: expected sizes that are multiples of 128, got 32 hidden size");
+  for (const Fp8Recipe recipe : {Fp8Recipe::blockwise, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4})
+    EXPECT_TRUE(check_fp8(test::block_config(recipe))) << to_string(recipe);
+}
+
+TEST(Fp8Config, HistoriesHaveAColumnForEachTensorOfABlockInFp8) {
+  PlanConfig config = in_fp8();
+  config.fp8 = Fp8Recipe::delayed;
+  EXPECT_EQ(amax_history::slots(config), 1024);
+  EXPECT_EQ(amax_history::tensors(config), 48);
+  config.fp8_history = 2;
+  config.fp8_keep_bf16 = 1;
+  EXPECT_EQ(amax_history::elements(config), (2 + 2) * 24);
+}
+
 TEST(Fp8Config, KeepsFirstAndLastBlocks) {
   PlanConfig config = in_fp8();
   config.model.layers = 5;

@@ -83,8 +83,10 @@ TEST(Recipe, FlopsOfAStepAreTheCountOfMfu) {
 /// One cast of each tensor that a GEMM reads, and one amax.
 /// Kernels that make what is cast take its largest magnitude, but for attention and RoPE.
 TEST(BlockRecipe, CastsEachTensorOnceInFp8) {
+  PlanConfig config = llama3_8b();
+  config.fp8 = Fp8Recipe::current;
   const UnitRecipe recipe =
-      block_recipe(llama3_8b(), {.first = false, .recompute = Recompute::none, .fp8 = true});
+      block_recipe(config, {.first = false, .recompute = Recompute::none, .fp8 = true});
   EXPECT_EQ(names(recipe.forward), (std::vector<std::string>{"input_norm",
                                                              "qkv.weight.amax",
                                                              "qkv.input.cast",

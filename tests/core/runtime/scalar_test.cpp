@@ -151,6 +151,38 @@ void check_fp8(const Format& format, int most) {
   ASSERT_TRUE(std::isnan(widen(T{0x7f})));
 }
 
+/// All sixteen values, what lies between two, and what no code has.
+TEST(Scalar, Fp4RoundsToNearestEvenAndSaturates) {
+  for (std::uint8_t code = 0; code < 16; ++code)
+    EXPECT_EQ(narrow<Fp4E2m1>(widen(Fp4E2m1{code})).bits, code);
+  for (std::uint8_t code = 0; code < 7; ++code) {
+    const float low = widen(Fp4E2m1{code});
+    const float high = widen(Fp4E2m1{static_cast<std::uint8_t>(code + 1)});
+    const float half = (low + high) / 2;
+    const std::uint8_t even = static_cast<std::uint8_t>(code + code % 2);
+    EXPECT_EQ(narrow<Fp4E2m1>(half).bits, even) << half;
+    EXPECT_EQ(narrow<Fp4E2m1>(-half).bits, even | 8U) << half;
+    EXPECT_EQ(narrow<Fp4E2m1>(std::nextafter(half, 0.0F)).bits, code);
+    EXPECT_EQ(narrow<Fp4E2m1>(std::nextafter(half, 8.0F)).bits, code + 1);
+  }
+  EXPECT_EQ(widen(narrow<Fp4E2m1>(1e30F)), 6);
+  EXPECT_EQ(widen(narrow<Fp4E2m1>(-std::numeric_limits<float>::infinity())), -6);
+  EXPECT_EQ(widen(narrow<Fp4E2m1>(std::nanf(""))), 6);
+}
+
+TEST(Scalar, E8m0RoundsUpToPowersOfTwo) {
+  for (std::uint32_t code = 0; code < 255; ++code)
+    EXPECT_EQ(narrow<E8m0>(widen(E8m0{static_cast<std::uint8_t>(code)})).bits, code);
+  EXPECT_EQ(widen(narrow<E8m0>(1.0F)), 1);
+  EXPECT_EQ(widen(narrow<E8m0>(std::nextafter(1.0F, 2.0F))), 2);
+  EXPECT_EQ(widen(narrow<E8m0>(3.0F)), 4);
+  EXPECT_EQ(widen(narrow<E8m0>(0.0F)), 0x1p-127F);
+  EXPECT_EQ(widen(narrow<E8m0>(1e-44F)), 0x1p-127F);
+  EXPECT_EQ(widen(narrow<E8m0>(0x1.8p-127F)), 0x1p-126F);
+  EXPECT_EQ(widen(narrow<E8m0>(std::numeric_limits<float>::infinity())), 0x1p127F);
+  EXPECT_TRUE(std::isnan(widen(narrow<E8m0>(std::nanf("")))));
+}
+
 TEST(Scalar, Fp8RoundsToNearestEvenAndSaturates) {
   check_fp8<Fp8E4m3>({.exponent_bits = 4, .fraction_bits = 3}, 0x7e);
   check_fp8<Fp8E5m2>({.exponent_bits = 5, .fraction_bits = 2}, 0x7b);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/model/hf_config.hpp"
+#include "core/plan/fp8.hpp"
 #include "gpu_backend/checkpoint/agreement.hpp"
 #include "gpu_backend/checkpoint/saved_state.hpp"
 #include "gpu_backend/checkpoint/saver.hpp"
@@ -139,6 +140,30 @@ TEST(Resume, GoesOnWithTheLossScale) {
   expect_same(later, whole, 5);
   for (std::size_t i = 0; i < later.steps.size(); ++i)
     EXPECT_EQ(later.steps[i].loss_scale, whole.steps[4 + i].loss_scale);
+}
+
+/// Its scales are of the history before the save, of steps that the resumed run does not see.
+TEST(Resume, GoesOnWithTheHistoryOfDelayedScaling) {
+  for (const Fp8Amax amax : {Fp8Amax::max, Fp8Amax::most_recent}) {
+    PlanConfig config = nano(2);
+    config.fp8 = Fp8Recipe::delayed;
+    config.fp8_history = 3;
+    config.fp8_amax = amax;
+    const ScratchFolder folder;
+    const Told whole = train_saving(config, {});
+    ASSERT_TRUE(whole.end) << whole.end.error().message();
+    ASSERT_TRUE(train_saving(config, {.folder = folder / "saves"}, 4).end);
+    const auto saved = SavedState::open(folder / "saves");
+    ASSERT_TRUE(saved) << saved.error().message();
+    const std::vector<float>& kept = saved->manifest().position.amax_history;
+    ASSERT_EQ(std::ssize(kept), amax_history::elements(config));
+    EXPECT_GT(kept.back(), 0);
+    expect_same(train_saving(config, {}, kSteps, folder / "saves"), whole, 5);
+    config.fp8_history = 2;
+    const Told other = train_saving(config, {}, kSteps, folder / "saves");
+    ASSERT_FALSE(other.end);
+    EXPECT_THAT(other.end.error().message(), HasSubstr("--fp8-history: expected the save's"));
+  }
 }
 
 /// One microbatch: all strategies of a world size add in the same order, but for meshes with two

@@ -80,16 +80,17 @@ TEST(ResultJson, NumbersAreExactAndSumsHold) {
 
 TEST(ResultJson, ConfigNamesEveryFlag) {
   const Json config = Json::parse(to_json(sample_run()))["config"];
-  EXPECT_THAT(keys(config),
-              ElementsAre("strategy", "outer_strategy", "dp_outer", "dp_shard", "seq_len",
-                          "micro_batch", "microbatches", "global_batch", "recompute", "param_dtype",
-                          "main_dtype", "grad_dtype", "reduce_dtype", "prefetch", "grad_slots",
-                          "allocator", "optimizer", "clip", "deterministic", "exact_sums", "frozen",
-                          "logits_chunk", "layout", "state_dtype", "lr_scale", "no_decay",
-                          "document_mask", "loss_scale", "loss_scale_window", "placement", "gather",
-                          "reduce", "keep_gathered", "lora_rank", "lora_alpha", "lora_targets",
-                          "expert_parallel", "capacity_factor", "expert_strategy", "base_dtype",
-                          "fp8", "fp8_keep_bf16", "fp8_accumulate", "fp8_gather"));
+  EXPECT_THAT(
+      keys(config),
+      ElementsAre("strategy", "outer_strategy", "dp_outer", "dp_shard", "seq_len", "micro_batch",
+                  "microbatches", "global_batch", "recompute", "param_dtype", "main_dtype",
+                  "grad_dtype", "reduce_dtype", "prefetch", "grad_slots", "allocator", "optimizer",
+                  "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "layout",
+                  "state_dtype", "lr_scale", "no_decay", "document_mask", "loss_scale",
+                  "loss_scale_window", "placement", "gather", "reduce", "keep_gathered",
+                  "lora_rank", "lora_alpha", "lora_targets", "expert_parallel", "capacity_factor",
+                  "expert_strategy", "base_dtype", "fp8", "fp8_keep_bf16", "fp8_accumulate",
+                  "fp8_history", "fp8_amax", "fp8_gather"));
   EXPECT_EQ(config["strategy"], "optim_grads");
   EXPECT_EQ(config["global_batch"], 192);  // 1 sequence * 3 microbatches * 2 * 32 ranks
   EXPECT_EQ(config["recompute"], "full:3");

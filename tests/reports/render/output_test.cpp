@@ -138,16 +138,17 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
     cells.insert(cells.end(), row.end() - 35, row.end());
     return cells;
   };
-  EXPECT_THAT(last(rows[0]),
-              testing::ElementsAre(
-                  "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "trust",
-                  "step_error", "layout", "commit", "median_step_ns", "state_dtype", "lr_scale",
-                  "no_decay", "document_mask", "loss_scale", "loss_scale_window", "placement",
-                  "gather", "reduce", "keep_gathered", "lora_rank", "lora_alpha", "lora_targets",
-                  "expert_parallel", "capacity_factor", "expert_strategy", "reserved_bytes",
-                  "device_bytes", "alloc_retries", "host_issue_ns", "host_bound_ns",
-                  "allocated_error", "reserved_error", "device_error", "status", "fits_certain",
-                  "base_dtype", "fp8", "fp8_keep_bf16", "fp8_accumulate", "fp8_gather"));
+  EXPECT_THAT(
+      last(rows[0]),
+      testing::ElementsAre(
+          "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "trust", "step_error",
+          "layout", "commit", "median_step_ns", "state_dtype", "lr_scale", "no_decay",
+          "document_mask", "loss_scale", "loss_scale_window", "placement", "gather", "reduce",
+          "keep_gathered", "lora_rank", "lora_alpha", "lora_targets", "expert_parallel",
+          "capacity_factor", "expert_strategy", "reserved_bytes", "device_bytes", "alloc_retries",
+          "host_issue_ns", "host_bound_ns", "allocated_error", "reserved_error", "device_error",
+          "status", "fits_certain", "base_dtype", "fp8", "fp8_keep_bf16", "fp8_accumulate",
+          "fp8_history", "fp8_amax", "fp8_gather"));
   EXPECT_THAT(last(rows[1]),
               testing::ElementsAre(
                   "1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",

@@ -236,6 +236,42 @@ TEST_F(CostModelTest, ProductsInFp8TakeTheirMeasuredTimes) {
   EXPECT_NEAR(time(model_), 1.065 * measured("wgrad", "fast"), 0.002 * time(model_));
 }
 
+/// The ratios of the four measured shapes: 0.924 and 0.750 on average.
+TEST_F(CostModelTest, ProductsWithScalesOfBlocksTakeTheirMeasuredShare) {
+  Kernel fp8{.kind = KernelKind::gemm_fp8, .operands = {}};
+  fp8.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 28672}};
+  Kernel blocks = fp8;
+  blocks.kind = KernelKind::gemm_blocks;
+  blocks.attributes.emplace_back("block", 128);
+  const auto ratio = [&](std::int64_t kind) {
+    fp8.attributes[1].value = blocks.attributes[1].value = {.num = kind};
+    return static_cast<double>(model_.kernel(fp8).value) /
+           static_cast<double>(model_.kernel(blocks).value);
+  };
+  EXPECT_NEAR(ratio(0), (1033.0 / 1136 + 1019.0 / 1086 + 1064.0 / 1153 + 1071.0 / 1155) / 4, 1e-4);
+  EXPECT_NEAR(ratio(1), 0.924, 1e-3);
+  EXPECT_NEAR(ratio(2), (847.0 / 1136 + 821.0 / 1086 + 872.0 / 1153 + 855.0 / 1155) / 4, 1e-4);
+}
+
+/// B200: 4,500 TFLOP/s of FP8 and 9,000 of NVFP4 to 2,250 of bf16.
+TEST_F(CostModelTest, FourBitsTakeTheirShareOfThePeak) {
+  Kernel wide{.kind = KernelKind::gemm, .operands = {}};
+  wide.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 28672}};
+  Kernel narrow = wide;
+  narrow.kind = KernelKind::gemm_blocks;
+  narrow.attributes.emplace_back("block", 32);
+  const CostModel model = testing_cost::model_of("b200", 8);
+  const auto times = [&] {
+    return static_cast<double>(model.kernel(wide).value) /
+           static_cast<double>(model.kernel(narrow).value);
+  };
+  EXPECT_NEAR(times(), 2, 1e-3);
+  Operand codes = tensor(Access::read, DType::fp4_e2m1x2, {8192, 2048});
+  codes.role = "input";
+  narrow.operands = {codes};
+  EXPECT_NEAR(times(), 4, 1e-3);
+}
+
 TEST_F(CostModelTest, UnmeasuredProductsInFp8TakeHalfTheTimeOfBf16) {
   Kernel wide{.kind = KernelKind::gemm, .operands = {}};
   wide.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 28672}};

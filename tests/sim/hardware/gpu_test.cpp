@@ -139,6 +139,22 @@ TEST(ParseGpu, StatesWhatMatrixUnitsMultiply) {
   EXPECT_THAT(without_rate.error().message(), HasSubstr("compute.nvfp4_tflops"));
 }
 
+TEST(ParseGpu, RecipesNeedTheirNumbers) {
+  Gpu gpu = parse_gpu(with("sms = 100\n", "sms = 100\nmatmul_formats = \"bf16, fp8\"\n"), "g.toml")
+                .value();
+  gpu.name = "g";
+  EXPECT_TRUE(check_format(Fp8Recipe::off, gpu));
+  EXPECT_TRUE(check_format(Fp8Recipe::delayed, gpu));
+  EXPECT_EQ(check_format(Fp8Recipe::mxfp8, gpu).error().message(),
+            "--fp8: expected a recipe whose numbers the GPU multiplies, got mxfp8, which needs "
+            "mxfp8: g multiplies bf16, fp8");
+  gpu.formats.clear();
+  EXPECT_EQ(check_format(Fp8Recipe::current, gpu).error().message(),
+            "--fp8: expected a recipe whose numbers the GPU multiplies, got current, which needs "
+            "fp8: the file of g does not state what its matrix units multiply "
+            "(compute.matmul_formats)");
+}
+
 TEST(ParseGpu, ErrorsNameLineKeyAndExpectation) {
   EXPECT_EQ(error_of(with("sms = 100", "sms = \"many\"")),
             "x.toml:6: compute.sms must be an integer from 1 to 65536");

@@ -42,6 +42,26 @@ TEST(Fp8Plans, AreRight) {
     }
 }
 
+TEST(Fp8Plans, OfOtherRecipesAreRight) {
+  for (const Fp8Recipe recipe :
+       {Fp8Recipe::delayed, Fp8Recipe::blockwise, Fp8Recipe::mxfp8, Fp8Recipe::nvfp4})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      PlanConfig config = test::block_config(recipe, recompute == Recompute::full ? 1 : 2, 3);
+      config.strategy =
+          recompute == Recompute::none ? Strategy::no_shard : Strategy::optim_grads_params;
+      config.recompute.kind = recompute;
+      config.microbatches = 1 + 2 * static_cast<std::int64_t>(recompute);
+      config.fp8_keep_bf16 = recompute == Recompute::full ? 1 : 0;
+      if (recipe == Fp8Recipe::delayed && recompute == Recompute::none)
+        config.fp8_history = 2, config.fp8_amax = Fp8Amax::most_recent;
+      const auto program = build_program(config, {});
+      ASSERT_TRUE(program) << program.error().message();
+      EXPECT_EQ(first_error(*program), "") << to_string(recipe) << " " << to_string(recompute);
+      EXPECT_EQ(test::checker_refusal(*program), "")
+          << to_string(recipe) << " " << to_string(recompute);
+    }
+}
+
 /// Models whose norms are elsewhere add to the residual's gradient; the first block of tied weights.
 TEST(Fp8Plans, OfOtherFamiliesAreRight) {
   for (const auto& change : std::vector<std::function<void(PlanConfig&)>>{
@@ -68,8 +88,11 @@ TEST(Fp8Plans, OfOtherFamiliesAreRight) {
 
 /// The proof's first error of an edited plan; the checker must refuse it too.
 std::string refused(const std::function<void(EditedPlan&)>& edit, std::int64_t microbatches = 1,
-                    Recompute recompute = Recompute::none) {
-  PlanConfig config = test::fp8_config();
+                    Recompute recompute = Recompute::none, Fp8Recipe recipe = Fp8Recipe::current) {
+  PlanConfig config = recipe == Fp8Recipe::current || recipe == Fp8Recipe::delayed
+                          ? test::fp8_config()
+                          : test::block_config(recipe);
+  config.fp8 = recipe;
   config.recompute.kind = recompute;
   config.microbatches = microbatches;
   EditedPlan plan(config);
@@ -77,6 +100,11 @@ std::string refused(const std::function<void(EditedPlan&)>& edit, std::int64_t m
   const std::string error = first_error(plan.program);
   EXPECT_NE(test::checker_refusal(plan.program), "") << error;
   return error;
+}
+
+std::string refused(const std::function<void(EditedPlan&)>& edit, std::int64_t microbatches,
+                    Fp8Recipe recipe) {
+  return refused(edit, microbatches, Recompute::none, recipe);
 }
 
 /// One operand takes the place of another one of its type.
@@ -109,10 +137,10 @@ TEST(Fp8Plans, ACastIsOfTheTensorWhoseMagnitudeWasTaken) {
       refused(exchanged("layers.1.gate_up.input.cast", "amax", "layers.1.qkv.weight.cast", "amax")),
       HasSubstr("expected the largest magnitude of 'normed2' of layers.1"));
   EXPECT_THAT(refused(exchanged("layers.1.down.input.cast", "amax", "layers.1.post_norm", "amax")),
-              HasSubstr("expected the largest magnitude of 'product' of layers.1"));
+              HasSubstr("MF1"));
   EXPECT_THAT(refused(exchanged("layers.1.attention_out.d_output.cast", "amax",
                                 "layers.1.swiglu.backward", "amax")),
-              HasSubstr("expected the largest magnitude of 'd_mid' of layers.1"));
+              HasSubstr("MF1"));
 }
 
 /// Kernels that make a tensor take it: without, the one of the tensor before is another one.
@@ -204,6 +232,118 @@ TEST(Fp8Plans, BlocksMultiplyAsConfigured) {
   program.config.fp8_keep_bf16 = 0;
   EXPECT_THAT(first_error(program), HasSubstr("multiplies in other numbers than FP8"));
   EXPECT_NE(test::checker_refusal(program), "");
+}
+
+// ---- delayed scaling
+
+std::string refused_delayed(const std::function<void(EditedPlan&)>& edit,
+                            std::int64_t microbatches = 1) {
+  return refused(edit, microbatches, Fp8Recipe::delayed);
+}
+
+TEST(DelayedPlans, AScaleIsOfTheTensorsOwnHistory) {
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) {
+                plan.operand("only", "layers.1.qkv.input.cast", "amax").offset += 4;
+              }),
+              HasSubstr("in another column of the history"));
+  // Both of a neighbour: it keeps its largest magnitude beside that of another tensor.
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) {
+                for (const char* role : {"amax", "next_amax"})
+                  plan.operand("only", "layers.1.qkv.input.cast", role).offset += 4;
+              }),
+              HasSubstr("adds the largest magnitude"));
+  // A cast in backward of the weight by another one's scale.
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) {
+                plan.operand("only", "layers.1.qkv.dgrad.weight.cast", "amax").offset += 12;
+              }),
+              HasSubstr("expected the largest magnitude of it that the step before kept"));
+}
+
+TEST(DelayedPlans, HistoriesAreOfAllMicrobatchesRanksAndSteps) {
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) { plan.drop("optimizer", "amax.history"); }),
+              HasSubstr("MF"));
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) { plan.drop("optimizer", "amax.all_reduce"); }),
+              HasSubstr("expected the largest magnitude of this step on all ranks"));
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) { plan.repeat("optimizer", "amax.history"); }),
+              HasSubstr("MF"));
+  const auto without_next = [](const std::string& segment) {
+    return [=](EditedPlan& plan) {
+      std::erase_if(plan.kernel(segment, "layers.1.down.input.cast").operands,
+                    [](const Operand& o) { return o.role == "next_amax"; });
+    };
+  };
+  EXPECT_THAT(refused_delayed(without_next("only")), HasSubstr("MF113"));
+  EXPECT_THAT(refused_delayed(without_next("first"), 2),
+              HasSubstr("of 1 microbatches; the step has 2"));
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) {
+                plan.kernel("optimizer", "amax.history").attributes.front().value.num = 7;
+              }),
+              HasSubstr("MF007"));
+}
+
+TEST(DelayedPlans, EvaluationKeepsNothing) {
+  EXPECT_THAT(refused_delayed([](EditedPlan& plan) {
+                Operand next = plan.operand("only", "layers.1.qkv.input.cast", "next_amax");
+                for (Op& op : plan.program.plans[1].segments[0].ops)
+                  if (auto* kernel = std::get_if<Kernel>(&op.body);
+                      kernel != nullptr && op.name == "layers.1.qkv.input.cast")
+                    kernel->operands.push_back(next);
+              }),
+              HasSubstr("in a plan that does not train"));
+}
+
+// ---- scales of blocks
+
+TEST(BlockPlans, AProductReadsTheScalesOfItsCasts) {
+  const auto refused_with = [](const auto& edit) { return refused(edit, 1, Fp8Recipe::mxfp8); };
+  EXPECT_THAT(
+      refused_with(exchanged("layers.1.qkv", "input_scale", "layers.1.gate_up", "input_scale")),
+      HasSubstr("MF"));
+  // The transposed cast's scales are of other blocks, though they are as many of a square matrix.
+  EXPECT_THAT(refused_with([](EditedPlan& plan) {
+                const BufferId row =
+                    plan.operand("only", "layers.1.down.d_output.cast", "output_scale").buffer;
+                plan.operand("only", "layers.1.down.wgrad", "d_output_t_scale").buffer = row;
+              }),
+              HasSubstr("MF1"));
+  EXPECT_THAT(refused_with(exchanged("layers.1.down.dgrad", "d_output_scale", "layers.1.down.wgrad",
+                                     "d_output_t_scale")),
+              HasSubstr("expected the scales of the cast's blocks"));
+}
+
+TEST(BlockPlans, BlocksAreTheRecipes) {
+  const auto changed = [](const char* attribute, std::int64_t value) {
+    return refused(
+        [=](EditedPlan& plan) {
+          for (Attribute& a : plan.kernel("only", "layers.1.qkv").attributes)
+            if (a.name == attribute) a.value.num = value;
+        },
+        1, Fp8Recipe::mxfp8);
+  };
+  EXPECT_THAT(changed("block", 64), HasSubstr("MF"));
+  EXPECT_THAT(changed("blocks", 2), HasSubstr("MF"));
+  EXPECT_THAT(changed("lines", 4), HasSubstr("MF"));
+  PlanConfig config = test::block_config(Fp8Recipe::blockwise);
+  Program program = build_program(config, {}).value();
+  program.config.fp8 = Fp8Recipe::mxfp8;
+  EXPECT_THAT(first_error(program), HasSubstr("has attribute 'block' 128; expected 32"));
+  EXPECT_NE(test::checker_refusal(program), "");
+  program.config.fp8 = Fp8Recipe::current;
+  EXPECT_THAT(first_error(program), HasSubstr("MF113"));
+  EXPECT_NE(test::checker_refusal(program), "");
+}
+
+/// Its tensor's scale is of the tensor's amax.
+TEST(BlockPlans, Nvfp4ReadsTheTensorsAmax) {
+  // Magnitudes and scales of another tensor that are there at that time.
+  EXPECT_THAT(
+      refused(exchanged("layers.1.qkv.input.cast", "amax", "layers.1.qkv.weight.cast", "amax"), 1,
+              Fp8Recipe::nvfp4),
+      HasSubstr("MF113"));
+  EXPECT_THAT(refused(exchanged("layers.1.qkv", "weight_tensor_scale", "layers.1.qkv",
+                                "input_tensor_scale"),
+                      1, Fp8Recipe::nvfp4),
+              HasSubstr("MF113"));
 }
 
 /// A transposed cast of a matrix of another shape is another matrix.

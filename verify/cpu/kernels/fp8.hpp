@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/plan/kernels/fp8.hpp"
@@ -33,6 +34,21 @@ template <class T>
   if (amax == 0 || !std::isfinite(amax)) return 1;
   const float factor = most / amax;
   return std::isinf(factor) ? std::numeric_limits<float>::max() : factor;
+}
+
+inline void keep_amaxes(const AmaxHistory& k) {
+  for (std::int64_t tensor = 0; tensor < k.tensors; ++tensor) {
+    const float last = std::exchange(k.next_amax[tensor], 0.0F);
+    if (last == 0) continue;
+    float largest = last;
+    for (std::int64_t slot = 1; slot < k.slots; ++slot) {
+      const float kept = k.history[slot * k.tensors + tensor];
+      k.history[(slot - 1) * k.tensors + tensor] = kept;
+      if (!k.recent) largest = std::fmax(largest, kept);
+    }
+    k.history[(k.slots - 1) * k.tensors + tensor] = last;
+    if (largest != 0 && std::isfinite(largest)) k.amax[tensor] = largest;
+  }
 }
 
 template <class Fp8, class T>

@@ -13,6 +13,11 @@ Result<void> run_kind(const KernelRun<K::amax>& run) {
 }
 
 template <>
+Result<void> run_kind(const KernelRun<K::amax_history>& run) {
+  return run([](const AmaxHistory& k) { keep_amaxes(k); });
+}
+
+template <>
 Result<void> run_kind(const KernelRun<K::cast_scaled>& run) {
   return run([](const auto& k) { cast_scaled(k); });
 }

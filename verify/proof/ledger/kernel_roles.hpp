@@ -45,7 +45,8 @@ namespace mfsdp {
 
 /// Takes the largest magnitude of a tensor, or casts it: `input` is a value or a weight.
 [[nodiscard]] constexpr bool casts_to_fp8(KernelKind kind) {
-  return kind == KernelKind::amax || kind == KernelKind::cast_scaled;
+  return kind == KernelKind::amax || kind == KernelKind::cast_blocks ||
+         kind == KernelKind::cast_scaled;
 }
 
 [[nodiscard]] inline bool is_update(const Kernel& kernel) {
@@ -73,6 +74,7 @@ namespace mfsdp {
     case KernelKind::gemm_fp8: return gemm_kind(kernel) == GemmKind::forward;
     // Forward's GEMMs read weights that were cast, here or before they were gathered; those of
     // gradients read transposed ones.
+    case KernelKind::cast_blocks:
     case KernelKind::cast_scaled: return operand_of(kernel, "output") != nullptr;
     default: return false;
   }
@@ -103,6 +105,7 @@ namespace mfsdp {
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;
     case KernelKind::gemm:
+    case KernelKind::gemm_blocks:
     case KernelKind::gemm_fp8: return gemm_kind(kernel) == GemmKind::weight_gradient;
     default: return false;
   }

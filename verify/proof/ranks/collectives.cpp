@@ -91,8 +91,9 @@ bool have_concurrent(const UnrolledPlan& unrolled, const Chains& chains, std::ui
 /// Largest magnitudes of shards of weights, which model_values.cpp follows, lie beside all else.
 bool is_of_magnitudes(const Program& program, const ProgramIndex& index,
                       const Collective& collective) {
-  return program.config.fp8_gather &&
-         !program.buffers[index.buffers[collective.output.buffer]].holds;
+  const Buffer& buffer = program.buffers[index.buffers[collective.output.buffer]];
+  const bool of_history = buffer.holds && buffer.holds->port == Port::amax_history;
+  return of_history || (program.config.fp8_gather && !buffer.holds);
 }
 
 }  // namespace

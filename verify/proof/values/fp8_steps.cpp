@@ -1,8 +1,11 @@
 #include "verify/proof/values/fp8_steps.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 
+#include "core/plan/fp8_blocks.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp::fp8 {
@@ -28,19 +31,38 @@ std::optional<Value> weight_of(ParameterRole role) {
   }
 }
 
-std::array<Flow, 5> cast_flows(const Kernel& kernel, bool of_shard) {
+std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe, bool of_shard) {
   using enum ValueForm;
   const Flow input = reads_form("input", Value::excused, whole);
   if (kernel.kind == KernelKind::amax)
     return {input, makes_form("amax", of_shard ? amax_of_shard : amax)};
-  std::array<Flow, 5> flows{input, reads_form("amax", Value::excused, amax)};
+  std::array<Flow, kMostFlows> flows{input};
+  std::size_t count = 1;
+  const auto has = [&](std::string_view role) { return operand_of(kernel, role) != nullptr; };
+  const auto makes = [&](std::string_view role, ValueForm form) {
+    if (has(role)) flows.at(count++) = makes_form(role, form);
+  };
+  if (kernel.kind == KernelKind::cast_blocks) {
+    if (has("amax")) flows.at(count++) = reads_form("amax", Value::excused, amax);
+    makes("output", codes);
+    makes("output_scale", block_scales);
+    makes("output_t", codes_t);
+    makes("output_t_scale", block_scales_t);
+    makes("tensor_scale", tensor_scale);
+    return flows;
+  }
+  const bool delayed = recipe == Fp8Recipe::delayed;
+  flows.at(count++) = reads_form("amax", Value::excused, delayed ? kept_amax : amax);
   const Operand* row = operand_of(kernel, "output");
-  const Operand* transposed = operand_of(kernel, "output_t");
-  const Operand* any = row != nullptr ? row : transposed;
+  const Operand* any = row != nullptr ? row : operand_of(kernel, "output_t");
   const bool wide = any != nullptr && any->dtype == DType::fp8_e5m2;
-  flows[2] = makes_form("output_scale", wide ? e5m2_scale : e4m3_scale);
-  if (row != nullptr) flows[3] = makes_form("output", wide ? e5m2 : e4m3);
-  if (transposed != nullptr) flows[4] = makes_form("output_t", wide ? e5m2_t : e4m3_t);
+  makes("output_scale", wide ? e5m2_scale : e4m3_scale);
+  makes("output", wide ? e5m2 : e4m3);
+  makes("output_t", wide ? e5m2_t : e4m3_t);
+  if (has("next_amax")) {
+    flows.at(count) = makes_form("next_amax", next_amax);
+    flows.at(count).reads = {.value = Value::excused, .form = next_amax};
+  }
   return flows;
 }
 
@@ -71,7 +93,7 @@ std::optional<ModelStep> product_cast_step(const ModelShape& model, const Kernel
   const Value product = flow_of("product").writes.value;
   ModelStep step{.kind = kernel.kind};
   step.flows[0] = flow_of("gate_up");
-  const auto forms = cast_flows(kernel, false);
+  const auto forms = cast_flows(kernel, Fp8Recipe::current, false);
   for (std::size_t i = 1; i < forms.size(); ++i) {
     Flow& flow = step.flows[i] = forms[i];
     (flow.reads.form == ValueForm::amax ? flow.reads : flow.writes).value = product;
@@ -80,7 +102,12 @@ std::optional<ModelStep> product_cast_step(const ModelShape& model, const Kernel
   return step;
 }
 
-std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,
+KernelKind product_kind(Fp8Recipe recipe) {
+  return block_format(recipe) ? KernelKind::gemm_blocks : KernelKind::gemm_fp8;
+}
+
+std::optional<ModelStep> product_step(const ModelShape& model, Fp8Recipe recipe,
+                                      std::int64_t variant,
                                       std::optional<ParameterRole> parameter) {
   using enum ValueForm;
   if (!parameter) return std::nullopt;
@@ -98,7 +125,42 @@ std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t vari
   };
   const Flow input = flow_of("input");
   const Flow d_output = flow_of("d_output");
-  ModelStep step{.kind = KernelKind::gemm_fp8, .variant = variant, .parameter = parameter};
+  const Flow matrix = reads_form("weight", *weight, whole);
+  ModelStep step{.kind = product_kind(recipe), .variant = variant, .parameter = parameter};
+  if (const auto format = block_format(recipe)) {
+    struct Side {
+      std::string_view role, scale, tensor;
+      const Flow& of;
+      bool transposed;
+    };
+    const auto add = [&](const Side& a, const Side& b, const Flow& made) {
+      std::size_t count = 0;
+      for (const Side& side : {a, b}) {
+        step.flows.at(count++) = cast(side.role, side.of, side.transposed ? codes_t : codes);
+        step.flows.at(count++) =
+            cast(side.scale, side.of, side.transposed ? block_scales_t : block_scales);
+        if (format->has_tensor_scale)
+          step.flows.at(count++) = cast(side.tensor, side.of, tensor_scale);
+      }
+      step.flows.at(count) = made;
+    };
+    switch (static_cast<GemmKind>(variant)) {
+      case GemmKind::forward:
+        add({"input", "input_scale", "input_tensor_scale", input, false},
+            {"weight", "weight_scale", "weight_tensor_scale", matrix, false}, flow_of("output"));
+        break;
+      case GemmKind::input_gradient:
+        add({"d_output", "d_output_scale", "d_output_tensor_scale", d_output, false},
+            {"weight_t", "weight_t_scale", "weight_tensor_scale", matrix, true},
+            flow_of("d_input"));
+        break;
+      case GemmKind::weight_gradient:
+        add({"d_output_t", "d_output_t_scale", "d_output_tensor_scale", d_output, true},
+            {"input_t", "input_t_scale", "input_tensor_scale", input, true}, {});
+        break;
+    }
+    return step;
+  }
   switch (static_cast<GemmKind>(variant)) {
     case GemmKind::forward:
       step.flows = {cast("input", input, e4m3), cast("input_scale", input, e4m3_scale),
@@ -117,6 +179,56 @@ std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t vari
       break;
   }
   return step;
+}
+
+std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe, bool of_weight) {
+  const bool casts = kernel.kind == KernelKind::cast_blocks;
+  if (!casts && kernel.kind != KernelKind::gemm_blocks) return std::nullopt;
+  const auto format = block_format(recipe);
+  if (!format) return fmt::format("has scales of blocks, but --fp8 {} has none", to_string(recipe));
+  const auto unlike = [&](std::string_view name, std::int64_t wanted) {
+    return fmt::format("has attribute '{}' {}; expected {}", name, kernel.attribute(name), wanted);
+  };
+  const auto differs = [&](std::string_view name, std::int64_t wanted) {
+    return kernel.attribute(name, -1) != wanted;
+  };
+  if (differs("block", format->block)) return unlike("block", format->block);
+  if (differs("codes", format->codes_of)) return unlike("codes", format->codes_of);
+  std::optional<std::int64_t> lines;
+  if (casts) lines = format->lines(of_weight);
+  if (!casts) {
+    const std::optional<GemmKind> kind = gemm_kind(kernel);
+    const std::int64_t n = kernel.attribute("n");
+    const std::int64_t k = kernel.attribute("k");
+    const std::int64_t inner = kind == GemmKind::forward          ? k
+                               : kind == GemmKind::input_gradient ? n
+                                                                  : kernel.attribute("m");
+    if (differs("blocks", inner / format->block) || inner % format->block != 0)
+      return unlike("blocks", inner / format->block);
+    if (kind != GemmKind::weight_gradient)
+      lines = (kind == GemmKind::forward ? n : k) / format->weight_rows;
+  }
+  if (lines && differs("lines", *lines)) return unlike("lines", *lines);
+  // The scale of a tensor is fp32, which the form states.
+  for (const Operand& operand : kernel.operands) {
+    const std::string_view role = operand.role;
+    const bool whole = role.ends_with("tensor_scale") || role == "amax";
+    if (whole && !format->has_tensor_scale)
+      return fmt::format("has operand '{}', but --fp8 {} has no scales of tensors", role,
+                         to_string(recipe));
+    if (whole) continue;
+    const bool scales = role.ends_with("_scale");
+    const DType wanted = scales ? format->scales : format->codes;
+    const bool is_cast = scales || (casts ? role.starts_with("output")
+                                          : role == "input" || role == "weight" ||
+                                                role == "d_output" || role.ends_with("_t"));
+    if (is_cast && operand.dtype != wanted)
+      return fmt::format("has operand '{}' in {}; expected {}", role, to_string(operand.dtype),
+                         to_string(wanted));
+  }
+  if (casts && format->has_tensor_scale && operand_of(kernel, "amax") == nullptr)
+    return "has no operand 'amax', which gives the tensor's scale";
+  return std::nullopt;
 }
 
 }  // namespace mfsdp::fp8

@@ -5,11 +5,15 @@
 //   forward           E4M3 of x           and of W            as they are
 //   input gradient    E5M2 of dy          and E4M3 of W       W transposed
 //   weight gradient   E5M2 of dy          and E4M3 of x       both transposed
+//
+// With scales of blocks all casts are of one type, and a cast and its transpose have other scales.
 #pragma once
 
 #include <array>
 #include <optional>
+#include <string>
 
+#include "core/base/vocabulary.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/op.hpp"
 #include "verify/proof/values/model_steps.hpp"
@@ -19,9 +23,10 @@ namespace mfsdp::fp8 {
 /// The value that a matrix is, of which casts are made; none for parameters without FP8 GEMMs.
 [[nodiscard]] std::optional<Value> weight_of(ParameterRole role);
 
-/// Operands of `amax` and `cast_scaled`: forms of the value that is in their input. `of_shard`: which
-/// is a shard of a weight, one of several.
-[[nodiscard]] std::array<Flow, 5> cast_flows(const Kernel& kernel, bool of_shard);
+/// Operands of `amax` and casts: forms of the value that is in their input. `of_shard`: which is a
+/// shard of a weight, one of several.
+[[nodiscard]] std::array<Flow, kMostFlows> cast_flows(const Kernel& kernel, Fp8Recipe recipe,
+                                                      bool of_shard);
 
 /// The largest magnitude, in operand `amax`, that a kernel takes of a value that it makes. None
 /// where that kind has no such operand.
@@ -32,7 +37,16 @@ namespace mfsdp::fp8 {
                                                          const Kernel& kernel);
 
 /// The GEMM of that parameter; `variant`: attribute "kind". None where the model has none.
-[[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, std::int64_t variant,
+[[nodiscard]] std::optional<ModelStep> product_step(const ModelShape& model, Fp8Recipe recipe,
+                                                    std::int64_t variant,
                                                     std::optional<ParameterRole> parameter);
+
+/// The kind of GEMMs of that recipe.
+[[nodiscard]] KernelKind product_kind(Fp8Recipe recipe);
+
+/// States what is wrong with the blocks of a cast or a GEMM; none of other kernels. `of_weight`: a cast of
+/// one.
+[[nodiscard]] std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe,
+                                                      bool of_weight);
 
 }  // namespace mfsdp::fp8

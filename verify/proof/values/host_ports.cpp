@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan/fp8.hpp"
 #include "core/plan/instances.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
@@ -94,18 +95,24 @@ class HostPortCheck {
     const auto* kernel = std::get_if<Kernel>(&op.body);
     if (kernel != nullptr)
       for (const Operand& operand : kernel->operands)
-        check_written(op, operand,
-                      kernel->kind == KernelKind::norm_finish && operand.role == "loss_scale"
-                          ? Port::loss_scale
-                          : std::optional<Port>());
+        check_written(op, operand, port_of(*kernel, operand));
     if (const auto* collective = std::get_if<Collective>(&op.body))
-      check_written(op, collective->output, {});
+      check_written(op, collective->output,
+                    collective->reduction == Reduction::max ? std::optional(Port::amax_history)
+                                                            : std::nullopt);
     if (const auto* copy = std::get_if<Copy>(&op.body)) {
       const Port may = fills(*copy, Port::log_probs) && plan_.role() == PlanRole::logprob
                            ? Port::log_probs
                            : Port::report;
       check_written(op, copy->output, copy->kind == CopyKind::d2h ? may : std::optional<Port>());
     }
+  }
+  /// The port that a kernel keeps between steps with that operand.
+  [[nodiscard]] static std::optional<Port> port_of(const Kernel& kernel, const Operand& operand) {
+    if (kernel.kind == KernelKind::norm_finish && operand.role == "loss_scale")
+      return Port::loss_scale;
+    const bool keeps = kernel.kind == KernelKind::amax_history || operand.role == "next_amax";
+    return keeps ? std::optional(Port::amax_history) : std::nullopt;
   }
   void check_written(const Op& op, const Operand& operand, std::optional<Port> may) {
     if (!operand.stated() || operand.access == Access::read) return;
@@ -184,6 +191,8 @@ std::int64_t bytes_of(Port port, const PlanConfig& config) {
     case Port::step_block: return kStepBlock;
     case Port::report: return kReport * size_of(DType::fp32);
     case Port::loss_scale: return kLossScale * size_of(DType::fp32);
+    case Port::amax_history:
+      return checked_mul(amax_history::elements(config), size_of(DType::fp32));
     case Port::log_probs: return product_of(config.tokens_per_microbatch(), size_of(DType::fp32));
     case Port::rope_table:
     case Port::local_rope_table: break;
@@ -218,6 +227,7 @@ class TrainsModelCheck {
     if (model.traits().rotates) check(Port::rope_table);
     if (model.has_other_rope()) check(Port::local_rope_table);
     if (classes_.front()->config.scales_loss()) check(Port::loss_scale);
+    if (classes_.front()->config.fp8 == Fp8Recipe::delayed) check(Port::amax_history);
   }
 
  private:

@@ -287,7 +287,9 @@ class OperandCheck {
       case Element::partial: return dtype == DType::fp32 || dtype == DType::int64;
       case Element::fp32: return dtype == DType::fp32;
       case Element::int32: return dtype == DType::int32;
-      case Element::fp8: return is_fp8(dtype);
+      case Element::fp8:
+      case Element::codes:
+      case Element::scales: return is_one_of(element, dtype);
       case Element::bytes: return dtype == DType::uint8;
     }
     return false;

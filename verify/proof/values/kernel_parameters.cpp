@@ -21,6 +21,8 @@ KernelParameters parameters_of(const Op& op, const Kernel& kernel, const Program
     if (!is_made && operand.role != (casts || transposes ? "input" : "weight")) continue;
     const Buffer& buffer = program.buffers[index.buffers[operand.buffer]];
     // The weights of FP8 GEMMs are casts: gathered ones, or such as lie among activations.
+    // Those with scales of blocks are never gathered.
+    if (kernel.kind == KernelKind::gemm_blocks && !is_made) continue;
     const bool reads_casts = (kernel.kind == KernelKind::gemm_fp8 && !is_made) || transposes;
     if (reads_casts && !holds(buffer, ContentKind::cast_parameter)) continue;
     if (casts && !holds(buffer, ContentKind::parameter)) continue;

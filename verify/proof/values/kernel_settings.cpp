@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/plan/config_fields.hpp"
+#include "core/plan/fp8.hpp"
 #include "core/plan/kernel_spec.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
@@ -88,6 +89,13 @@ class SettingsCheck {
       const bool fast = config_.fp8_accumulate == Fp8Accumulate::fast ||
                         (forward && config_.fp8_accumulate == Fp8Accumulate::fast_forward);
       if (is_not("fast", {.num = fast ? 1 : 0})) return unlike("fast", {.num = fast ? 1 : 0});
+    }
+    if (kernel_.kind == KernelKind::amax_history) {
+      for (const auto& [name, wanted] : {std::pair{"slots", mfsdp::amax_history::slots(config_)},
+                                         {"tensors", mfsdp::amax_history::tensors(config_)}})
+        if (differs(name, {.num = wanted})) return unlike(name, {.num = wanted});
+      const bool recent = config_.fp8_amax == Fp8Amax::most_recent;
+      if (is_not("recent", {.num = recent ? 1 : 0})) return unlike("recent", {.num = recent});
     }
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return unlike("limit", config_.clip);

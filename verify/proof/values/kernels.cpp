@@ -110,7 +110,7 @@ class ProgramForms {
   [[nodiscard]] std::optional<Computed> computed_by(const Op& op) const {
     const auto* kernel = std::get_if<Kernel>(&op.body);
     if (kernel == nullptr || !is_forward(*kernel)) return std::nullopt;
-    const bool casts = kernel->kind == KernelKind::cast_scaled;
+    const bool casts = casts_to_fp8(kernel->kind);
     const Operand* weight = operand_of(*kernel, casts ? "input" : "weight");
     if (weight == nullptr || kernel->operands.empty()) return std::nullopt;
     const Buffer& buffer = program_.buffers[*index_.buffers.find(weight->buffer)];

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "core/plan/fp8.hpp"
+#include "core/plan/fp8_blocks.hpp"
 #include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
@@ -157,7 +159,7 @@ class Binder {
       const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
       const bool is_named = sums || is_update(kernel) || is_named_for_memory(operand.role);
       // The weights of FP8 GEMMs are casts of weights, which lie elsewhere.
-      const bool is_cast = kernel.kind == KernelKind::gemm_fp8 && operand.role != "weight_grad";
+      const bool is_cast = is_cast_gemm(kernel.kind) && operand.role != "weight_grad";
       if (is_named && !is_cast && !belongs(sums ? "grad" : operand.role, category))
         return fail_step(
             fmt::format("has operand '{}' in memory for {}", operand.role, to_string(category)));
@@ -167,6 +169,7 @@ class Binder {
     }
     if (takes_gradients(kernel)) return;
     switch (kernel.kind) {
+      case KernelKind::amax_history: return check_history(kernel);
       case KernelKind::loss_finish:
       case KernelKind::norm_finish:
       case KernelKind::token_copy: return;
@@ -182,15 +185,61 @@ class Binder {
         if (const auto of = cast_weights_.find(copy->input.buffer); of != cast_weights_.end())
           cast_weights_[copy->output.buffer] = of->second;
       const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (kernel == nullptr ||
-          (kernel->kind != KernelKind::cast_scaled && kernel->kind != KernelKind::transpose))
-        continue;
+      const bool casts =
+          kernel != nullptr && casts_to_fp8(kernel->kind) && kernel->kind != KernelKind::amax;
+      if (kernel == nullptr || (!casts && kernel->kind != KernelKind::transpose)) continue;
       op_ = &op;
       const KernelParameters cast = parameters_of(*kernel);
       if (cast.count != 1 || cast.homeless || cast.astray) continue;
       for (const Operand& operand : kernel->operands)
         if (operand.access == Access::write) cast_weights_[operand.buffer] = cast.roles[0];
     }
+  }
+
+  /// Where an operand begins in the history of delayed scaling: its row, and the column.
+  struct HistoryPlace {
+    std::int64_t row = 0;
+    std::int64_t column = 0;
+  };
+  [[nodiscard]] std::optional<HistoryPlace> place_in_history(const Operand* operand) const {
+    if (operand == nullptr || program_.config.fp8 != Fp8Recipe::delayed) return std::nullopt;
+    const Buffer& buffer = program_.buffers[index_.buffers[operand->buffer]];
+    if (!buffer.holds || buffer.holds->port != Port::amax_history) return std::nullopt;
+    const std::int64_t element = operand->offset / size_of(DType::fp32);
+    const std::int64_t tensors = amax_history::tensors(program_.config);
+    return HistoryPlace{.row = element / tensors, .column = element % tensors};
+  }
+
+  /// Rows of the history in their order; values follow what is in the first two.
+  void check_history(const Kernel& kernel) {
+    std::int64_t row = 0;
+    for (const char* role : {"next_amax", "amax", "history"}) {
+      const auto place = place_in_history(operand_of(kernel, role));
+      if (!place || place->row != row || place->column != 0)
+        return report(
+            fmt::format("has operand '{}' elsewhere than in row {} of the history", role, row));
+      ++row;
+    }
+  }
+
+  /// A tensor has one column, in which its casts find this step's largest magnitude and keep the
+  /// next one. A first cast of a step keeps it; evaluation does not.
+  [[nodiscard]] std::optional<std::string> wrong_history(const Kernel& kernel) const {
+    const Operand* next = operand_of(kernel, "next_amax");
+    if (program_.config.fp8 != Fp8Recipe::delayed || kernel.kind != KernelKind::cast_scaled) {
+      if (next == nullptr) return std::nullopt;
+      return "keeps a largest magnitude for later steps, which nothing reads";
+    }
+    const auto amax = place_in_history(operand_of(kernel, "amax"));
+    if (!amax || amax->row != 1) return "has operand 'amax' elsewhere than in row 1 of the history";
+    if (next == nullptr) return std::nullopt;
+    if (plan_.role() != PlanRole::train)
+      return "keeps a largest magnitude, in a plan that does not train";
+    const auto kept = place_in_history(next);
+    if (!kept || kept->row != 0 || kept->column != amax->column)
+      return "has operand 'next_amax' in another column of the history than 'amax', or not in row "
+             "0";
+    return std::nullopt;
   }
 
   /// The largest magnitude of a value, or a cast of it.
@@ -201,7 +250,9 @@ class Binder {
     if (parameters.astray) return excuse();
     BoundStep bound{.first_flow = static_cast<std::uint32_t>(out_.flows.size()), .casts = true};
     const Operand* input = operand_of(kernel, "input");
-    const std::int64_t rows = kernel.attribute("rows");
+    const std::int64_t rows = input->shape.empty() ? 0 : input->shape[0];
+    if (auto wrong = fp8::wrong_blocks(kernel, program_.config.fp8, parameters.count > 0))
+      return fail_step(*wrong);
     if (parameters.count > 0) {
       bound.role = parameters.roles[0];
       bound.group = parameters.group;
@@ -226,10 +277,10 @@ class Binder {
           input->touched_bytes() != buffer.size.value)
         return fail_step("does not read the whole of a value, of all tokens");
     }
-    if (operand_of(kernel, "next_amax") != nullptr)
-      return fail_step("keeps a largest magnitude for later steps, which nothing reads");
+    if (auto wrong = wrong_history(kernel)) return fail_step(*wrong);
     next_ = 0;
-    for (const Flow& flow : fp8::cast_flows(kernel, parameters.shard.value_or(0) > 0)) {
+    for (const Flow& flow :
+         fp8::cast_flows(kernel, program_.config.fp8, parameters.shard.value_or(0) > 0)) {
       const bool of_parameter = flow.role == "input" && parameters.count > 0;
       // weights.cpp follows casts that are gathered.
       const bool gathered = flow.role == "output" && parameters.shard;
@@ -312,7 +363,7 @@ class Binder {
     if (parameters.astray) return excuse();
     std::optional<ParameterRole> role;
     if (parameters.count > 0) role = parameters.roles[0];
-    if (kernel.kind == KernelKind::gemm_fp8 && !role) role = role_of_fp8(kernel);
+    if (is_cast_gemm(kernel.kind) && !role) role = role_of_fp8(kernel);
     if (kernel.kind == KernelKind::gemm && role == ParameterRole::embedding)
       role = ParameterRole::head;
     const std::int64_t variant = variant_of(kernel);
@@ -325,13 +376,16 @@ class Binder {
     }
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
     const std::optional<ModelStep> of_fp8 =
-        kernel.kind == KernelKind::gemm_fp8
-            ? fp8::product_step(program_.config.model, variant, role)
+        program_.config.has_fp8() && kernel.kind == fp8::product_kind(program_.config.fp8)
+            ? fp8::product_step(program_.config.model, program_.config.fp8, variant, role)
             : std::nullopt;
     std::optional<ModelStep> cast;
     if (kernel.kind == KernelKind::swiglu_forward_cast && program_.config.has_fp8())
       cast = fp8::product_cast_step(program_.config.model, kernel);
     if (of_fp8) step = &*of_fp8;
+    if (of_fp8)
+      if (auto wrong = fp8::wrong_blocks(kernel, program_.config.fp8, false))
+        return fail_step(*wrong);
     if (cast) step = &*cast;
     if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, divided());
@@ -369,7 +423,7 @@ class Binder {
     }
     if (!cast && operand_of(kernel, "amax") != nullptr) {
       const std::optional<Flow> amax = fp8::amax_flow(kernel.kind, *step);
-      if (!program_.config.has_fp8() || !amax)
+      if (!takes_amaxes(program_.config.fp8) || !amax)
         return fail_step("takes the largest magnitude of what no FP8 GEMM reads");
       if (!bind_flow(kernel, *step, *amax, rows)) return;
       out_.flows.back().row_bytes = 0;
@@ -511,6 +565,7 @@ class Binder {
       case KernelKind::expert_bias_forward:
       case KernelKind::expert_bias_gradient:
       case KernelKind::gemm:
+      case KernelKind::gemm_blocks:
       case KernelKind::gemm_fp8:
       case KernelKind::arrival_order:
       case KernelKind::grouped_input_gradient:

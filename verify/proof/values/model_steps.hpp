@@ -205,7 +205,8 @@ enum class Value : std::uint8_t {
   qkv_weight,
   attention_out_weight,
   gate_up_weight,
-  down_weight
+  down_weight,
+  no_amax  ///< 0, before a step's largest magnitudes
 };
 
 constexpr auto value_names(Value) {
@@ -265,7 +266,7 @@ constexpr auto value_names(Value) {
       "d_attention by groups of heads", "d_attention of whole sequences",
       "d_qkv of whole sequences", "d_qkv by groups of heads", "part of a softmax",
       "parts of a softmax", "the weight of qkv", "the weight of attention_out",
-      "the weight of gate_up", "the weight of down");
+      "the weight of gate_up", "the weight of down", "no largest magnitude");
 }
 
 /// The form in which a value is held. A cast is of one FP8 type, which its scale is for.
@@ -278,13 +279,27 @@ enum class ValueForm : std::uint8_t {
   e4m3_scale,
   e5m2,
   e5m2_t,
-  e5m2_scale
+  e5m2_scale,
+  // Delayed scaling (amax_values.cpp). A step counts as their microbatch.
+  next_amax,     ///< of this step, so far and on this rank
+  reduced_amax,  ///< of this step, on all ranks
+  kept_amax,     ///< of earlier steps, for this one
+  // Scales of blocks.
+  codes,
+  codes_t,
+  block_scales,
+  block_scales_t,
+  tensor_scale
 };
 
 constexpr auto value_names(ValueForm) {
   return name_array("whole", "largest magnitude", "largest magnitude of a shard", "E4M3 cast",
                     "transposed E4M3 cast", "scale of the E4M3 cast", "E5M2 cast",
-                    "transposed E5M2 cast", "scale of the E5M2 cast");
+                    "transposed E5M2 cast", "scale of the E5M2 cast",
+                    "largest magnitude of this step", "largest magnitude of this step on all ranks",
+                    "largest magnitude of earlier steps", "cast with scales of blocks",
+                    "transposed cast with scales of blocks", "scales of the cast's blocks",
+                    "scales of the transposed cast's blocks", "scale of the whole tensor");
 }
 
 /// Whether it is a weight, whose casts are of a step and not of a microbatch.

@@ -8,6 +8,7 @@
 #include "verify/proof/order/overlap.hpp"
 #include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/expert_parallel_steps.hpp"
+#include "verify/proof/values/fp8_steps.hpp"
 
 namespace mfsdp {
 namespace {}  // namespace
@@ -46,10 +47,14 @@ void ModelValues::read(std::uint32_t instance) {
   if (const std::uint32_t step = binding_.step_of[at.op_index]; step != kNone)
     return read_step(binding_.steps[step]);
   if (!binding_.applies) return;
-  if (const auto* collective = std::get_if<Collective>(&at.op->body)) return exchange(*collective);
+  if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
+    if (is_of_history(*collective)) return read_reduced(*collective);
+    return exchange(*collective);
+  }
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return check_log_probs(*copy);
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
+  if (kernel->kind == KernelKind::amax_history) read_history(*kernel);
   if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
   if (is_update(*kernel)) check_step_block(*kernel);
 }
@@ -59,6 +64,7 @@ void ModelValues::write(std::uint32_t instance) {
   if (!binding_.applies) return;
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
+    if (is_of_history(*collective)) return write_reduced(*collective);
     const CellUse* output = use_of(&collective->output);
     if (output != nullptr && is_weight(base_.value)) {
       for (std::uint32_t c = output->first; c < output->last; ++c) {
@@ -72,6 +78,7 @@ void ModelValues::write(std::uint32_t instance) {
   }
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
+  if (kernel->kind == KernelKind::amax_history) return write_history(*kernel);
   if (kernel->kind == KernelKind::token_copy) {
     if (const CellUse* output = use_of(operand_of(*kernel, "output")))
       put(*output, {.value = Value::tokens, .owner = 0, .microbatch = microbatch_}, 0);
@@ -92,6 +99,15 @@ void ModelValues::write(std::uint32_t instance) {
     base_.layout = use.operand->role == "partials" ? made_partials_ : made_;
     OwnedValue made = flow.writes;
     if (step.casts) made.value = cast_;
+    if (made.form == ValueForm::next_amax) {
+      put(use,
+          {.value = cast_,
+           .owner = base_.owner,
+           .microbatch = static_cast<std::uint32_t>(step_of(now_)),
+           .form = made.form},
+          0);
+      continue;
+    }
     put(use, key_of(made, base_), flow.skip + first_row_ * flow.row_bytes);
     if (flow.left_alone != kNone) {
       const LeftAlone& alone = binding_.left_alone[flow.left_alone];
@@ -163,7 +179,8 @@ void ModelValues::check_fp8_block() {
   if (!is_gemm(kernel.kind) || !config.has_fp8()) return;
   const bool of_block = base_.owner >= 1 && base_.owner <= layers;
   const bool wanted = of_block && config.has_fp8(static_cast<std::int64_t>(base_.owner) - 1);
-  if (wanted != (kernel.kind == KernelKind::gemm_fp8))
+  const bool is_cast = kernel.kind == fp8::product_kind(config.fp8);
+  if (wanted != is_cast || (!is_cast && kernel.kind != KernelKind::gemm))
     report_mismatch(fmt::format("multiplies in {}; expected {} in this block",
                                 wanted ? "other numbers than FP8" : "FP8",
                                 wanted ? "FP8" : to_string(config.param_dtype)));
@@ -250,6 +267,8 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
   if (flow.reads.value == Value::outside) return check_outside(use);
   OwnedValue read = flow.reads;
   if (of_cast) read.value = cast_;
+  if (of_cast && read.form == ValueForm::kept_amax) return check_kept_amax(use);
+  if (of_cast && read.form == ValueForm::next_amax) return check_next_amax(use);
   ValueKey wanted = key_of(read, base_);
   wanted.layout = memory_.cells[use.first].key.layout;
   if (follows_layouts()) layouts_.push_back({.role = use.operand->role, .layout = wanted.layout});

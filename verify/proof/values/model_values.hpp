@@ -88,6 +88,14 @@ class ModelValues {
   void find_owner(const BoundStep& step);
   void find_cast(const BoundStep& step);
   void check_fp8_block();
+  // Delayed scaling (amax_values.cpp).
+  void check_kept_amax(const CellUse& use);
+  void check_next_amax(const CellUse& use);
+  void read_history(const Kernel& kernel);
+  void write_history(const Kernel& kernel);
+  [[nodiscard]] bool is_of_history(const Collective& collective) const;
+  void read_reduced(const Collective& collective);
+  void write_reduced(const Collective& collective);
   void check(const BoundStep& step, const BoundFlow& flow);
   void check_window();
   void check_outside(const CellUse& use);
@@ -146,6 +154,10 @@ class ModelValues {
   std::uint32_t now_ = 0;
   ValueKey base_;                ///< its owner and microbatch; excused where these are unknown
   Value cast_ = Value::unknown;  ///< of which a cast is made, or the largest magnitude taken
+  /// By cell of the history's first row: microbatches whose largest magnitude it has in this step.
+  std::map<std::uint32_t, std::set<std::uint32_t>> amax_of_;
+  std::uint32_t kept_until_ = 0;  ///< the last microbatch of which the history has them
+  std::vector<ValueKey> amaxes_;  ///< that the instance has read, by cell
   std::int64_t first_row_ = 0;
   std::vector<ValueKey> largest_{};                 ///< of weights, made of their shards'
   std::int64_t moved_from_ = 0;                     ///< byte of the value that a collective moves

@@ -15,7 +15,8 @@ bool is_there_from_the_start(const Buffer& buffer) {
   switch (*buffer.holds->port) {
     case Port::rope_table:
     case Port::local_rope_table:
-    case Port::loss_scale: return true;
+    case Port::loss_scale:
+    case Port::amax_history: return true;
     case Port::tokens:
     case Port::step_block:
     case Port::report:

@@ -11,6 +11,7 @@
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/swiglu.hpp"
 #include "tests/gpu_backend/cuda/device/launch.hpp"
+#include "verify/cpu/kernels/fp8.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -353,6 +354,46 @@ TYPED_TEST(DeviceFp8, SwigluInOnePassGivesTheCodesOfTwo) {
       return swiglu_backward_cast(size.rows, size.cols, gate_up.data(), d.data(), to, nullptr);
     });
   }
+}
+
+/// Histories longer and shorter than what a thread reads at once; some tensors cast nothing, and some
+/// have no finite magnitude.
+TEST(Fp8Kernels, HistoriesAreThoseOfTheCpu) {
+  constexpr std::int64_t kTensors = 77;
+  for (const std::int64_t slots : {1, 2, 16, 17, 1024})
+    for (const bool recent : {false, true}) {
+      SCOPED_TRACE(slots);
+      std::vector<float> next, amax, history;
+      for (std::int64_t i = 0; i < kTensors; ++i) {
+        const auto size = static_cast<float>(i * 37 % 101);
+        next.push_back(i % 11 == 0 ? kNan : i % 13 == 0 ? kInfinity : i % 7 == 0 ? 0 : size);
+        amax.push_back(size / 2);
+      }
+      for (std::int64_t i = 0; i < slots * kTensors; ++i)
+        history.push_back(static_cast<float>(i * 7919 % 211));
+      const DeviceArray<float> d_next(next), d_amax(amax), d_history(history);
+      expect_runs(keep_amaxes({.slots = slots,
+                               .tensors = kTensors,
+                               .recent = recent,
+                               .next_amax = d_next.data(),
+                               .amax = d_amax.data(),
+                               .history = d_history.data()},
+                              nullptr));
+      kernels::keep_amaxes({.slots = slots,
+                            .tensors = kTensors,
+                            .recent = recent,
+                            .next_amax = next.data(),
+                            .amax = amax.data(),
+                            .history = history.data()});
+      const auto bits = [](const std::vector<float>& values) {
+        std::vector<std::uint32_t> all;
+        for (const float value : values) all.push_back(std::bit_cast<std::uint32_t>(value));
+        return all;
+      };
+      EXPECT_EQ(bits(d_next.download()), bits(next));
+      EXPECT_EQ(bits(d_amax.download()), bits(amax));
+      EXPECT_EQ(bits(d_history.download()), bits(history));
+    }
 }
 
 }  // namespace

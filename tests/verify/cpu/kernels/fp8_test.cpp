@@ -143,6 +143,37 @@ TEST(Fp8, CastsWithoutAUsableAmaxHaveScaleOne) {
   EXPECT_TRUE(std::isnan(cast<Fp8E5m2>({kNan, 1, 1, 1}, 1).row.front()));
 }
 
+/// A history of three steps of two tensors.
+struct History {
+  std::vector<float> next, amax, rows;
+};
+History after_step(bool recent, const std::vector<float>& next, const std::vector<float>& amax,
+                   const std::vector<float>& rows) {
+  std::vector<Attribute> attributes{{"slots", 3}, {"tensors", 2}};
+  if (recent) attributes.insert(attributes.begin(), {"recent", 1});
+  Fp8Call call(KernelKind::amax_history, attributes);
+  call.add<float>("next_amax", Access::read_write, {2}, next);
+  call.add<float>("amax", Access::read_write, {2}, amax);
+  call.add<float>("history", Access::read_write, {3, 2}, rows);
+  EXPECT_EQ(call.run(), "");
+  return {call.values<float>("next_amax"), call.values<float>("amax"),
+          call.values<float>("history")};
+}
+
+TEST(Fp8, AHistoryGivesTheLargestOfItsSteps) {
+  const History all = after_step(false, {2, 5}, {9, 4}, {9, 1, 3, 4, 1, 2});
+  EXPECT_THAT(all.next, ElementsAre(0, 0));
+  EXPECT_THAT(all.amax, ElementsAre(3, 5));  // 9 has left the history
+  EXPECT_THAT(all.rows, ElementsAre(3, 4, 1, 2, 2, 5));
+  EXPECT_THAT(after_step(true, {2, 5}, {9, 4}, {9, 1, 3, 4, 1, 2}).amax, ElementsAre(2, 5));
+  // Nothing was cast; what is not finite gives no scale.
+  const History odd =
+      after_step(false, {0, std::numeric_limits<float>::infinity()}, {9, 4}, {9, 1, 3, 4, 1, 2});
+  EXPECT_THAT(odd.amax, ElementsAre(9, 4));
+  EXPECT_THAT(std::vector(odd.rows.begin(), odd.rows.begin() + 4), ElementsAre(9, 4, 3, 2));
+  EXPECT_THAT(after_step(false, {kNan, 0}, {1, 0}, {0, 0, 0, 0, 8, 0}).amax, ElementsAre(8, 0));
+}
+
 /// Shards in fp32 that are cast by way of bf16, with the largest magnitude of all shards, have the
 /// codes and the scale of the whole weight.
 TEST(Fp8, CastsOfShardsAreThoseOfTheWhole) {
