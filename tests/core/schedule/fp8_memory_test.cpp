@@ -39,7 +39,7 @@ TEST(Fp8Memory, IsBelowThatOfBf16) {
         const Bytes in_fp8 = device_pools(config);
         config.fp8_gather = true;
         const Bytes gathered = device_pools(config);
-        if (recompute == Recompute::none && ranks == 8) EXPECT_LT(in_fp8, in_bf16);
+        EXPECT_TRUE(recompute != Recompute::none || ranks == 1 || in_fp8 < in_bf16);
         EXPECT_LT(gathered, in_bf16) << ranks << " " << to_string(recompute) << " " << micro_batch;
       }
 }
