@@ -251,6 +251,51 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
     }
 }
 
+/// Ranks one after the other have equal parts of the columns, in whole packs and not.
+TYPED_TEST(DeviceTokens, RanksShareTheColumnsOfALoss) {
+  using T = TypeParam;
+  const DeviceArray<GridScratch> workspace(1);  // of any contents
+  for (const auto [rows, vocab] : {Logits{4, 10}, {7, 1000}, {2100, 64}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << vocab);
+    const auto logits = random_values<T>(rows * vocab, 1, 4);
+    auto labels = random_ids(rows, vocab, 2);
+    labels[1] = kIgnored;
+    auto gradient = widened(logits);
+    const auto loss = kernels::cross_entropy(std::span<const std::int32_t>(labels), vocab, kIgnored,
+                                             gradient.data(), 0.0, 1.0);
+    const DeviceArray<std::int32_t> d_labels(labels);
+    const DeviceArray<T> in_place(logits);
+    const DeviceArray<kernels::SoftmaxPart<float>> parts(2 * rows);
+    const std::int64_t cols = vocab / 2;
+    for (const std::int64_t rank : {0, 1})
+      expect_runs(softmax_parts(kernels::SoftmaxParts<T>{.labels = {d_labels.data(), labels.size()},
+                                                         .vocab = cols,
+                                                         .vocab_begin = rank * cols,
+                                                         .logits = in_place.data() + rank * cols,
+                                                         .row = vocab,
+                                                         .output = parts.data() + rank * rows},
+                                nullptr));
+    for (const std::int64_t rank : {0, 1}) {
+      const DeviceArray<float> sums(2);
+      expect_runs(cross_entropy(kernels::CrossEntropy<T>{.labels = {d_labels.data(), labels.size()},
+                                                         .vocab = cols,
+                                                         .ignored = kIgnored,
+                                                         .logits = in_place.data() + rank * cols,
+                                                         .row = vocab,
+                                                         .sums = sums.data(),
+                                                         .workspace = workspace.as_bytes(),
+                                                         .parts = parts.data(),
+                                                         .peers = 2,
+                                                         .vocab_begin = rank * cols},
+                                nullptr));
+      const std::vector<double> expected{loss.loss, static_cast<double>(loss.tokens)};
+      EXPECT_LT(relative_error(sums.download(), expected), 1e-5);
+    }
+    EXPECT_LT(relative_error(in_place.download(), gradient), kTolerance<T>);
+    EXPECT_TRUE(in_place.margin_is_whole());
+  }
+}
+
 TEST(DeviceCrossEntropy, AStrayLabelPoisonsItsRowAlone) {
   const DeviceArray<GridScratch> workspace(1);  // of any contents
   const DeviceArray<float> logits(random_values<float>(3 * 8, 1)), sums(2);
