@@ -185,8 +185,8 @@ inline constexpr EngineTraits kDeepSpeed{
     .has_replicas = false,
     .needs_two_shards = true,
     .basis =
-        "deepspeed-zero1: from the sources of DeepSpeed 0.19.6 alone, bf16, for the rank that "
-        "needs most memory, the last"};
+        "deepspeed-zero1: from the sources of DeepSpeed 0.19.6 and runs, bf16, for the rank "
+        "that needs most memory, the last"};
 
 /// The row of `base` with a name of its own, after `change`.
 [[nodiscard]] constexpr EngineTraits variant(EngineTraits base, EngineKind kind,
@@ -264,8 +264,8 @@ inline constexpr std::array kEngines{
                            row.shards = "shards gradients and the optimizer's states (optim_grads)";
                            row.deferral = "it does so under every trainer";
                            row.basis =
-                               "deepspeed-zero2: from the sources of DeepSpeed 0.19.6 alone, bf16, "
-                               "for the rank that needs most memory, the last";
+                               "deepspeed-zero2: from the sources of DeepSpeed 0.19.6 and runs, "
+                               "bf16, for the rank that needs most memory, the last";
                          }),
     engine_rows::variant(engine_rows::kDeepSpeed, EngineKind::deepspeed_zero3, "deepspeed-zero3",
                          "DeepSpeed ZeRO-3", [](EngineTraits& row) {
@@ -275,8 +275,8 @@ inline constexpr std::array kEngines{
                                "shards gradients, states and parameters (optim_grads_params)";
                            row.deferral = "it does so under every trainer";
                            row.basis =
-                               "deepspeed-zero3: from the sources of DeepSpeed 0.19.6 alone, bf16, "
-                               "with host work of hooks as FSDP2's";
+                               "deepspeed-zero3: from the sources of DeepSpeed 0.19.6 and runs, "
+                               "bf16, with host work of hooks as measured";
                          })};
 
 static_assert([] {
