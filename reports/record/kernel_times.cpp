@@ -32,15 +32,15 @@ KernelGroup group_of(KernelKind kind) {
   }
 }
 
-KernelTimes kernel_times(const std::vector<OpTime>& timeline) {
-  KernelTimes times{};
+TimeByKernelGroup kernel_times(const std::vector<OpTime>& timeline) {
+  TimeByKernelGroup times{};
   for (const OpTime& op : timeline)
     if (const auto kind = parse<KernelKind>(op.kind))
       times[static_cast<std::size_t>(group_of(*kind))] += op.end - op.start;
   return times;
 }
 
-Facts kernel_facts(const KernelTimes& times) {
+Facts kernel_facts(const TimeByKernelGroup& times) {
   Facts facts;
   for (std::size_t group = 0; group < times.size(); ++group)
     facts.push_back(

@@ -19,16 +19,16 @@ constexpr auto value_names(KernelGroup) {
 }
 
 /// Nanoseconds by group.
-using KernelTimes = std::array<Nanos, Names<KernelGroup>::values.size()>;
+using TimeByKernelGroup = std::array<Nanos, Names<KernelGroup>::values.size()>;
 
 [[nodiscard]] KernelGroup group_of(KernelKind kind);
 
 /// Times of the kernels of a whole step, contention included; other ops of the timeline are left
 /// out.
-[[nodiscard]] KernelTimes kernel_times(const std::vector<OpTime>& timeline);
+[[nodiscard]] TimeByKernelGroup kernel_times(const std::vector<OpTime>& timeline);
 
 /// Facts of topic "kernels": gemm_ns, gemm_fp8_ns and so on.
-[[nodiscard]] Facts kernel_facts(const KernelTimes& times);
+[[nodiscard]] Facts kernel_facts(const TimeByKernelGroup& times);
 
 /// The time of a group in such facts; none without them.
 [[nodiscard]] std::optional<Nanos> time_of(KernelGroup group, const Facts& facts);

@@ -210,8 +210,8 @@ class ClockedSimulation {
   }
 
   /// Times of the kernels of a class's step, without contention.
-  [[nodiscard]] KernelTimes kernels_of(std::size_t position) const {
-    KernelTimes times{};
+  [[nodiscard]] TimeByKernelGroup kernels_of(std::size_t position) const {
+    TimeByKernelGroup times{};
     const Plan& plan = *plans_[position];
     for (std::size_t s = 0; s < plan.segments.size(); ++s)
       for_each_op_of_run(plan, s, [&](const Op& op) {
