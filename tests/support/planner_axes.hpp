@@ -24,7 +24,7 @@ inline rc::Gen<PlanConfig> any_planner_config(Models models = Models::all) {
     PlanConfig config = *any_config(models);
     if (!config.has_lora() && *rc::gen::inRange(0, 10) == 0)
       config.frozen = names_in(config.model.family, {"embed_tokens", "layernorm"});
-    config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
+    if (!config.has_fp8()) config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
     drop_impossible_fp8(config);
     config.loss_scale = {};
     config.loss_scale_window = 0;

@@ -45,7 +45,6 @@ inline void draw_gemma(ModelShape& model) {
   model.scaled_embedding = some();
 }
 
-/// Adapters beside some layers or all, of which some may be frozen, and what their names select.
 /// No FP8, or no gathered casts, where the other settings do not allow it.
 inline void drop_impossible_fp8(PlanConfig& config) {
   if (check_fp8(config)) return;
@@ -88,10 +87,16 @@ inline void draw_fp8(PlanConfig& config) {
     config.fp8_amax = static_cast<Fp8Amax>(pick(0, 1));
   }
   config.fp8_keep_bf16 = pick(0, (config.model.layers - 1) / 2);
+  if (config.param_dtype == DType::bf16) config.exact_sums = false;
   config.fp8_gather = config.fp8 == Fp8Recipe::current && pick(0, 1) == 1;
+  if (config.fp8_gather) {
+    config.frozen.clear();
+    if (config.outer_strategy == Strategy::optim) config.outer_strategy = Strategy::no_shard;
+  }
   drop_impossible_fp8(config);
 }
 
+/// Adapters beside some layers or all, of which some may be frozen, and what their names select.
 inline void draw_lora(PlanConfig& config) {
   const auto pick = [](std::int64_t low, std::int64_t high) {
     return *rc::gen::inRange<std::int64_t>(low, high + 1);

@@ -44,10 +44,14 @@ void check_resident_formulas(const Program& program) {
     const Strategy strategy = group.shard.empty() ? config.strategy : config.strategy_of_experts();
     const int zero = ranks > 1 ? static_cast<int>(strategy) : 0;
     const std::int64_t s = b / ranks;
-    expected[Category::model_weight] += (zero >= 3 ? s : b) * 2;
-    if (!group.requires_grad) continue;
+    const std::int64_t weights = zero >= 3 ? s : b;
     const std::int64_t updated = (zero >= 1 ? s : b) / outer_parts;
-    if (config.main_dtype == DType::fp32) expected[Category::main_weight] += updated * 4;
+    // A group whose casts are gathered has main weights and casts of a byte, and nothing in bf16.
+    expected[Category::model_weight] +=
+        group.fp8 ? updated * size_of(config.main_dtype) + weights : weights * 2;
+    if (!group.requires_grad) continue;
+    if (config.main_dtype == DType::fp32 && !group.fp8)
+      expected[Category::main_weight] += updated * 4;
     expected[Category::main_grad] += (zero >= 2 ? s : b) * size_of(config.grad_dtype);
     const std::int64_t states = *group.optimizer == Optimizer::adamw ? 2
                                 : *group.optimizer == Optimizer::sgd ? 0

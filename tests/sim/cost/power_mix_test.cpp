@@ -59,8 +59,8 @@ TEST(PowerMix, KindsThatRunAloneTakeWhatTheyTakeAlone) {
     work.alone[kind] = 5e6;
     EXPECT_DOUBLE_EQ(power_mix(work)[kind], 1);
   }
-  StepWork fp8{.fp8 = 5e6};
-  fp8.alone[product] = fp8.fp8;
+  StepWork fp8;
+  fp8.alone[product] = fp8.fp8 = 5e6;
   EXPECT_DOUBLE_EQ(power_mix(fp8).fp8_product, 1);
   EXPECT_EQ(power_mix({}), ClassFactors{});
 }

@@ -75,6 +75,7 @@ PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
   config.micro_batch = 1;
   config.gather = config.reduce = Transport::nccl;
   if (orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
+  test::drop_impossible_fp8(config);
   return config;
 }
 

@@ -470,6 +470,7 @@ TEST(Values, EachMicrobatchTakesItsTokens) {
 bool is_of_another_proof(KernelKind kind) {
   switch (kind) {
     case KernelKind::accumulate:
+    case KernelKind::amax_history:
     case KernelKind::cast:
     case KernelKind::loss_finish:
     case KernelKind::momentum:
