@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "core/plan/happens_before.hpp"
@@ -180,7 +181,15 @@ std::int64_t max_live_buffers(const Program& program, const std::vector<PoolLife
       counted.push_back(*buffer.unit);
       return false;
     });
-    most += most_alive(pool);
+    // A unit's casts to FP8 are beside its other weights and count as one with them.
+    PoolLifetimes casts = pool;
+    const auto holds_casts = [&](const BufferLifetimes& lifetimes) {
+      const Buffer& buffer = program.buffers[index[lifetimes.buffer]];
+      return buffer.holds && buffer.holds->kind == ContentKind::cast_parameter;
+    };
+    std::erase_if(casts.buffers, std::not_fn(holds_casts));
+    std::erase_if(pool.buffers, holds_casts);
+    most += std::max(most_alive(pool), most_alive(casts));
   }
   return most;
 }

@@ -45,17 +45,21 @@ inline void draw_gemma(ModelShape& model) {
   model.scaled_embedding = some();
 }
 
-/// No FP8, or no gathered casts, where the other settings do not allow it.
-inline void drop_impossible_fp8(PlanConfig& config) {
-  if (check_fp8(config)) return;
-  config.fp8_gather = false;
-  if (check_fp8(config)) return;
+inline void no_fp8(PlanConfig& config) {
   config.fp8 = Fp8Recipe::off;
   config.fp8_keep_bf16 = 0;
   config.fp8_accumulate = Fp8Accumulate::fast_forward;
   config.fp8_history = 0;
   config.fp8_amax = Fp8Amax::max;
   config.fp8_gather = false;
+}
+
+/// No FP8, or no gathered casts, where the other settings do not allow it.
+inline void drop_impossible_fp8(PlanConfig& config) {
+  if (check_fp8(config)) return;
+  config.fp8_gather = false;
+  if (check_fp8(config)) return;
+  no_fp8(config);
 }
 
 /// FP8 of a dense model without biases, whose sizes become multiples of 16.
@@ -364,9 +368,7 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
   config.lora_rank = 0;
   config.lora_alpha = {0, 1};
   config.lora_targets.clear();
-  config.fp8 = Fp8Recipe::off;
-  config.fp8_keep_bf16 = 0;
-  config.fp8_accumulate = PlanConfig().fp8_accumulate;
+  no_fp8(config);
   config.base_dtype = BaseDType::compute;
   config.recompute.full_blocks = std::min(config.recompute.full_blocks, model.layers);
   for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
