@@ -108,7 +108,7 @@ TEST(PriceTables, AreTheFilesDefaultUnlessAskedFor) {
   const Gpu b200 = load_gpu("b200", test::kGpus).value();
   const Gpu by_default = with_price_tables(b200, std::nullopt).value();
   EXPECT_EQ(by_default.tables.gemm, b200.published->gemm);
-  EXPECT_NE(by_default.priced_by.find("b200 is priced by published tables, its default: 11 "),
+  EXPECT_NE(by_default.priced_by.find("b200 is priced by published tables, its default: 12 "),
             std::string::npos);
   const Gpu asked = with_price_tables(b200, PriceTables::own).value();
   EXPECT_EQ(asked.tables.gemm, b200.tables.gemm);

@@ -42,7 +42,7 @@ using enum KernelKind;
   if (kernel.kind == newton_schulz) return std::nullopt;  // directions.cpp knows theirs
   // A value, or a weight: model_binding.cpp knows the place of both.
   if (casts_to_fp8(kernel.kind) && operand.role == "input") return std::nullopt;
-  // Of what is transposed, weights alone are E4M3.
+  // A transposed cast in E4M3 is a weight.
   if (kernel.kind == transpose && operand.role == "input" && operand.dtype == DType::fp8_e4m3)
     return std::nullopt;
   const bool attends = kernel.kind == attention_forward || kernel.kind == attention_backward;
