@@ -90,7 +90,7 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
   for (std::size_t i = 0; i < operands.size(); ++i)
     check_form(op, step.flows[i], *operands[i], work.rows);
   for (std::size_t i = 0; i < operands.size(); ++i) check_parameter(step.flows[i], *operands[i]);
-  const bool casts = op.does == "amax" || op.does.starts_with("cast_");
+  const bool casts = op.does == "amax" || op.does == "transpose" || op.does.starts_with("cast_");
   if (casts && !is_of_weight(step.flows[0]) && locate(state_.view, *operands[0]).group != kNone)
     differ("'input' is a weight");
   Names named;
