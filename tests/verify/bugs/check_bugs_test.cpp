@@ -33,11 +33,14 @@ using testing::IsEmpty;
 const fs::path kReadme = kBugFolders.rows / "README.md";
 
 void renew_rows() {
-  for (const auto& entry : fs::directory_iterator(kBugFolders.rows)) {
-    if (entry.path().extension() != ".json") continue;
-    const auto renewed = renew_row(read_file(entry.path()), entry.path().string(), kBugFolders);
+  // Listed before any is written: a folder that changes may be listed without end.
+  std::vector<fs::path> rows;
+  for (const auto& entry : fs::directory_iterator(kBugFolders.rows))
+    if (entry.path().extension() == ".json") rows.push_back(entry.path());
+  for (const fs::path& row : rows) {
+    const auto renewed = renew_row(read_file(row), row.string(), kBugFolders);
     ASSERT_TRUE(renewed) << renewed.error().message();
-    write_file(entry.path(), *renewed);
+    write_file(row, *renewed);
   }
 }
 
