@@ -108,6 +108,24 @@ RecipeOperand from(Source source, RecipeOperand operand) {
   operand.source = source;
   return operand;
 }
+RecipeOperand as(std::string role, RecipeOperand operand) {
+  operand.role = std::move(role);
+  return operand;
+}
+
+RecipeOperand of_dtype(RecipeOperand operand, DType dtype) {
+  operand.dtype = dtype;
+  return operand;
+}
+
+RecipeOperand weight_input(const Linear& layer) { return as("input", weight(layer.weight)); }
+
+std::string layer_of(const std::string& name) {
+  for (const std::string_view suffix : {".again", ".dgrad", ".wgrad"})
+    if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
+  return name;
+}
+
 RecipeOperand rewritten(RecipeOperand operand) {
   operand.rewritten = true;
   return operand;

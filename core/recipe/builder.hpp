@@ -1,6 +1,7 @@
 // Building blocks that the recipes share.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -63,9 +64,14 @@ using Shape = std::vector<std::int64_t>;
 [[nodiscard]] RecipeOperand stream_workspace();
 /// The operand with another source.
 [[nodiscard]] RecipeOperand from(Source source, RecipeOperand operand);
+/// The operand with another role.
+[[nodiscard]] RecipeOperand as(std::string role, RecipeOperand operand);
+[[nodiscard]] RecipeOperand of_dtype(RecipeOperand operand, DType dtype);
 /// The operand, which the kernel overwrites with another value after reading (OperandUse::yields).
 [[nodiscard]] RecipeOperand rewritten(RecipeOperand operand);
 [[nodiscard]] RecipeOperand strided(RecipeOperand operand, Shape strides, std::int64_t offset = 0);
+/// "qkv" of the ops "qkv", "qkv.again", "qkv.dgrad" and "qkv.wgrad".
+[[nodiscard]] std::string layer_of(const std::string& name);
 /// An operand that is not in the table.
 [[nodiscard]] RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape shape);
 
@@ -77,6 +83,9 @@ struct Linear {
   std::int64_t inputs = 0;
   std::vector<LoraTarget> adapters{};
 };
+
+/// The layer's weight as the input of a kernel.
+[[nodiscard]] RecipeOperand weight_input(const Linear& layer);
 
 /// The role of a layer norm's bias; none for RMS norms and for norms outside the residual stream.
 [[nodiscard]] std::optional<ParameterRole> norm_bias(const ModelShape& model, ParameterRole weight);
@@ -247,6 +256,12 @@ class Builder {
   struct BlockCasts {
     std::string row{}, row_scale{}, transposed{}, transposed_scale{}, tensor_scale{};
   };
+  /// What a GEMM reads of a tensor's casts, and the role that names it.
+  struct BlockOperand {
+    std::string role;
+    const BlockCasts& casts;
+    bool transposed = false;
+  };
   BlockCasts cast_blocks_of(const std::string& name, const std::string& first, RecipeOperand input,
                             std::int64_t rows, std::int64_t cols, bool row, bool transposed);
   void blocks_forward(const std::string& name, const Linear& layer, std::int64_t rows,
@@ -255,6 +270,9 @@ class Builder {
                     RecipeOperand d_out, RecipeOperand d_in, bool adds);
   void blocks_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                     RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds);
+  void multiply_blocks(const std::string& name, GemmKind kind, const Linear& layer,
+                       std::int64_t rows, bool adds, const std::array<BlockOperand, 2>& multiplied,
+                       RecipeOperand result);
   [[nodiscard]] std::vector<Attribute> block_attributes(GemmKind kind, const Linear& layer,
                                                         std::int64_t rows, bool adds) const;
   BlockCasts block_cast_of_d_output(const std::string& layer_name, const Linear& layer,

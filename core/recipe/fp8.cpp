@@ -20,26 +20,6 @@ namespace {
 constexpr DType kValues = DType::fp8_e4m3;     ///< of inputs and weights
 constexpr DType kGradients = DType::fp8_e5m2;  ///< of what the output's gradient is
 
-/// "qkv" of "qkv.again", "qkv.dgrad" and "qkv.wgrad".
-std::string layer_of(const std::string& name) {
-  for (const std::string_view suffix : {".again", ".dgrad", ".wgrad"})
-    if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
-  return name;
-}
-
-RecipeOperand in_fp8(RecipeOperand operand, DType dtype) {
-  operand.dtype = dtype;
-  return operand;
-}
-
-/// The operand with another role.
-RecipeOperand as(std::string role, RecipeOperand operand) {
-  operand.role = std::move(role);
-  return operand;
-}
-
-RecipeOperand whole_weight(const Linear& layer) { return as("input", weight(layer.weight)); }
-
 RecipeOperand gathered_scale(const Linear& layer) {
   return as("weight_scale", from(Source::weight_scale, weight(layer.weight)));
 }
@@ -87,7 +67,7 @@ Builder::Fp8Casts Builder::cast_of(const std::string& name, const std::string& a
             .elements = checked_mul(rows, cols),
             .category = of_weight ? Category::workspace : Category::activation,
             .slot_class = slot_class});
-    operands.push_back(in_fp8(on(role, as_name), dtype));
+    operands.push_back(of_dtype(on(role, as_name), dtype));
   };
   if (row) add("output", made.row, ".fp8");
   if (transposed) add("output_t", made.transposed, ".fp8_t");
@@ -111,7 +91,7 @@ Builder::Fp8Casts Builder::cast_of_d_output(const std::string& layer_name, const
   }
   Fp8Casts& made = fp8_casts_[name];
   if (transposed && made.transposed.empty()) {
-    made.transposed = transpose_of(name, in_fp8(on("input", made.row), kGradients), rows,
+    made.transposed = transpose_of(name, of_dtype(on("input", made.row), kGradients), rows,
                                    layer.outputs, Category::activation);
   }
   return made;
@@ -127,7 +107,7 @@ std::string Builder::transpose_of(const std::string& name, RecipeOperand input, 
           .category = category,
           .slot_class = slot_class});
   kernel(name + ".transpose", KernelKind::transpose, {{"cols", cols}, {"rows", rows}},
-         {std::move(input), in_fp8(on("output", made), dtype)});
+         {std::move(input), of_dtype(on("output", made), dtype)});
   return made;
 }
 
@@ -141,7 +121,7 @@ void Builder::cast_product(const std::string& layer, const RecipeOperand& gate_u
           .slot_class = slot_class});
   kernel(name + ".cast", KernelKind::swiglu_forward_cast, {{"cols", cols}, {"rows", rows}},
          {as("gate_up", gate_up), amax_.at(layer + ".input"),
-          in_fp8(on("output_t", made.transposed), kValues), on("output_scale", made.scale)});
+          of_dtype(on("output_t", made.transposed), kValues), on("output_scale", made.scale)});
   fp8_casts_[layer + ".input"] = made;
 }
 
@@ -157,24 +137,25 @@ std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& laye
 
 Builder::Fp8Weight Builder::fp8_weight(const std::string& name, const Linear& layer) {
   if (config.fp8_gather)
-    return {.cast = in_fp8(weight(layer.weight), kValues), .scale = gathered_scale(layer)};
-  const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+    return {.cast = of_dtype(weight(layer.weight), kValues), .scale = gathered_scale(layer)};
+  const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", weight_input(layer),
                                 layer.outputs, layer.inputs, kValues, true, false);
-  return {.cast = in_fp8(on("weight", made.row), kValues), .scale = on("weight_scale", made.scale)};
+  return {.cast = of_dtype(on("weight", made.row), kValues),
+          .scale = on("weight_scale", made.scale)};
 }
 
 /// A gathered cast is transposed: one byte is read and written in place of two and one.
 Builder::Fp8Weight Builder::fp8_weight_t(const std::string& name, const Linear& layer) {
   if (!config.fp8_gather) {
-    const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", whole_weight(layer),
+    const Fp8Casts made = cast_of(name + ".weight", layer_of(name) + ".weight", weight_input(layer),
                                   layer.outputs, layer.inputs, kValues, false, true);
-    return {.cast = in_fp8(on("weight_t", made.transposed), kValues),
+    return {.cast = of_dtype(on("weight_t", made.transposed), kValues),
             .scale = on("weight_scale", made.scale)};
   }
   const std::string transposed =
-      transpose_of(name + ".weight", in_fp8(whole_weight(layer), kValues), layer.outputs,
+      transpose_of(name + ".weight", of_dtype(weight_input(layer), kValues), layer.outputs,
                    layer.inputs, Category::workspace);
-  return {.cast = in_fp8(on("weight_t", transposed), kValues), .scale = gathered_scale(layer)};
+  return {.cast = of_dtype(on("weight_t", transposed), kValues), .scale = gathered_scale(layer)};
 }
 
 void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int64_t rows,
@@ -184,14 +165,14 @@ void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int
   if (!again) {
     largest_of(name + ".input", in, rows, layer.inputs);
     if (!config.fp8_gather)
-      largest_of(name + ".weight", whole_weight(layer), layer.outputs, layer.inputs);
+      largest_of(name + ".weight", weight_input(layer), layer.outputs, layer.inputs);
   }
   const Fp8Casts input = cast_of(name + ".input", first + ".input", std::move(in), rows,
                                  layer.inputs, kValues, true, keeps_transposed && !again);
   if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
   Fp8Weight weights = fp8_weight(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),
-         {in_fp8(on("input", input.row), kValues), on("input_scale", input.scale),
+         {of_dtype(on("input", input.row), kValues), on("input_scale", input.scale),
           std::move(weights.cast), std::move(weights.scale), std::move(out), stream_workspace()});
 }
 
@@ -201,7 +182,7 @@ void Builder::fp8_dgrad(const std::string& name, const Linear& layer, std::int64
   const Fp8Casts gradient = cast_of_d_output(first, layer, rows, std::move(d_out), false);
   Fp8Weight weights = fp8_weight_t(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::input_gradient, layer, rows, adds),
-         {in_fp8(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
+         {of_dtype(on("d_output", gradient.row), kGradients), on("d_output_scale", gradient.scale),
           std::move(weights.cast), std::move(weights.scale), std::move(d_in), stream_workspace()});
 }
 
@@ -215,8 +196,8 @@ void Builder::fp8_wgrad(const std::string& name, const Linear& layer, std::int64
                              : cast_of(name + ".input", first + ".input", std::move(in), rows,
                                        layer.inputs, kValues, false, true);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::weight_gradient, layer, rows, adds),
-         {in_fp8(on("d_output_t", gradient.transposed), kGradients),
-          on("d_output_scale", gradient.scale), in_fp8(on("input_t", input.transposed), kValues),
+         {of_dtype(on("d_output_t", gradient.transposed), kGradients),
+          on("d_output_scale", gradient.scale), of_dtype(on("input_t", input.transposed), kValues),
           on("input_scale", input.scale), std::move(d_weight), stream_workspace()},
          layer.weight);
 }

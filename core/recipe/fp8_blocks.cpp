@@ -14,29 +14,6 @@
 #include "core/recipe/builder.hpp"
 
 namespace mfsdp::recipe {
-namespace {
-
-/// "qkv" of "qkv.again", "qkv.dgrad" and "qkv.wgrad".
-std::string first_name(const std::string& name) {
-  for (const std::string_view suffix : {".again", ".dgrad", ".wgrad"})
-    if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
-  return name;
-}
-
-RecipeOperand of_dtype(RecipeOperand operand, DType dtype) {
-  operand.dtype = dtype;
-  return operand;
-}
-
-RecipeOperand named(std::string role, RecipeOperand operand) {
-  operand.role = std::move(role);
-  return operand;
-}
-
-RecipeOperand matrix_of(const Linear& layer) { return named("input", weight(layer.weight)); }
-
-}  // namespace
-
 /// NAME.fp8 and NAME.fp8_t, with NAME.scale and NAME.scale_t. `first`: whose amax it reads, of
 /// formats that have one.
 Builder::BlockCasts Builder::cast_blocks_of(const std::string& name, const std::string& first,
@@ -44,7 +21,7 @@ Builder::BlockCasts Builder::cast_blocks_of(const std::string& name, const std::
                                             std::int64_t cols, bool row, bool transposed) {
   const BlockFormat format = *block_format(config.fp8);
   BlockCasts made;
-  std::vector<RecipeOperand> operands{named("input", std::move(input))};
+  std::vector<RecipeOperand> operands{as("input", std::move(input))};
   const bool of_weight = operands.front().source == Source::weight;
   const std::int64_t blocks = cols / format.block;
   const std::int64_t blocks_t = rows / format.block;
@@ -112,82 +89,75 @@ std::vector<Attribute> Builder::block_attributes(GemmKind kind, const Linear& la
   return attributes;
 }
 
+void Builder::multiply_blocks(const std::string& name, GemmKind kind, const Linear& layer,
+                              std::int64_t rows, bool adds,
+                              const std::array<BlockOperand, 2>& multiplied, RecipeOperand result) {
+  const BlockFormat format = *block_format(config.fp8);
+  std::vector<RecipeOperand> operands;
+  for (const auto& [role, casts, transposed] : multiplied) {
+    const std::string codes = role + (transposed ? "_t" : "");
+    operands.push_back(
+        of_dtype(on(codes, transposed ? casts.transposed : casts.row), format.codes));
+    operands.push_back(
+        of_dtype(on(codes + "_scale", transposed ? casts.transposed_scale : casts.row_scale),
+                 format.scales));
+  }
+  if (format.has_tensor_scale)
+    for (const BlockOperand& one : multiplied)
+      operands.push_back(on(one.role + "_tensor_scale", one.casts.tensor_scale));
+  operands.push_back(std::move(result));
+  operands.push_back(stream_workspace());
+  const bool of_weight = kind == GemmKind::weight_gradient;
+  kernel(name, KernelKind::gemm_blocks, block_attributes(kind, layer, rows, adds),
+         std::move(operands), of_weight ? std::optional(layer.weight) : std::nullopt);
+}
+
 void Builder::blocks_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                              RecipeOperand in, RecipeOperand out) {
-  const BlockFormat format = *block_format(config.fp8);
-  const std::string first = first_name(name);
+  const std::string first = layer_of(name);
   const bool again = first != name;
-  if (!again && format.has_tensor_scale) {
+  if (!again && block_format(config.fp8)->has_tensor_scale) {
     largest_of(name + ".input", in, rows, layer.inputs);
-    largest_of(name + ".weight", matrix_of(layer), layer.outputs, layer.inputs);
+    largest_of(name + ".weight", weight_input(layer), layer.outputs, layer.inputs);
   }
   const BlockCasts input = cast_blocks_of(name + ".input", first + ".input", std::move(in), rows,
                                           layer.inputs, true, keeps_transposed && !again);
   if (!input.transposed.empty()) block_casts_[name + ".input"] = input;
-  const BlockCasts weights = cast_blocks_of(name + ".weight", first + ".weight", matrix_of(layer),
-                                            layer.outputs, layer.inputs, true, false);
-  std::vector<RecipeOperand> operands{
-      of_dtype(on("input", input.row), format.codes),
-      of_dtype(on("input_scale", input.row_scale), format.scales),
-      of_dtype(on("weight", weights.row), format.codes),
-      of_dtype(on("weight_scale", weights.row_scale), format.scales)};
-  if (format.has_tensor_scale) {
-    operands.push_back(on("input_tensor_scale", input.tensor_scale));
-    operands.push_back(on("weight_tensor_scale", weights.tensor_scale));
-  }
-  operands.push_back(std::move(out));
-  operands.push_back(stream_workspace());
-  kernel(name, KernelKind::gemm_blocks, block_attributes(GemmKind::forward, layer, rows, false),
-         std::move(operands));
+  const BlockCasts weights =
+      cast_blocks_of(name + ".weight", first + ".weight", weight_input(layer), layer.outputs,
+                     layer.inputs, true, false);
+  multiply_blocks(name, GemmKind::forward, layer, rows, false,
+                  {{{.role = "input", .casts = input}, {.role = "weight", .casts = weights}}},
+                  std::move(out));
 }
 
 void Builder::blocks_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                            RecipeOperand d_out, RecipeOperand d_in, bool adds) {
-  const BlockFormat format = *block_format(config.fp8);
-  const std::string first = first_name(name);
+  const std::string first = layer_of(name);
   const BlockCasts gradient = block_cast_of_d_output(first, layer, rows, std::move(d_out));
-  const BlockCasts weights = cast_blocks_of(name + ".weight", first + ".weight", matrix_of(layer),
-                                            layer.outputs, layer.inputs, false, true);
-  std::vector<RecipeOperand> operands{
-      of_dtype(on("d_output", gradient.row), format.codes),
-      of_dtype(on("d_output_scale", gradient.row_scale), format.scales),
-      of_dtype(on("weight_t", weights.transposed), format.codes),
-      of_dtype(on("weight_t_scale", weights.transposed_scale), format.scales)};
-  if (format.has_tensor_scale) {
-    operands.push_back(on("d_output_tensor_scale", gradient.tensor_scale));
-    operands.push_back(on("weight_tensor_scale", weights.tensor_scale));
-  }
-  operands.push_back(std::move(d_in));
-  operands.push_back(stream_workspace());
-  kernel(name, KernelKind::gemm_blocks,
-         block_attributes(GemmKind::input_gradient, layer, rows, adds), std::move(operands));
+  const BlockCasts weights =
+      cast_blocks_of(name + ".weight", first + ".weight", weight_input(layer), layer.outputs,
+                     layer.inputs, false, true);
+  multiply_blocks(name, GemmKind::input_gradient, layer, rows, adds,
+                  {{{.role = "d_output", .casts = gradient},
+                    {.role = "weight", .casts = weights, .transposed = true}}},
+                  std::move(d_in));
 }
 
 void Builder::blocks_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                            RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight,
                            bool adds) {
-  const BlockFormat format = *block_format(config.fp8);
-  const std::string first = first_name(name);
+  const std::string first = layer_of(name);
   const BlockCasts gradient = block_cast_of_d_output(first, layer, rows, std::move(d_out));
   const auto kept = block_casts_.find(first + ".input");
   const BlockCasts input = kept != block_casts_.end()
                                ? kept->second
                                : cast_blocks_of(name + ".input", first + ".input", std::move(in),
                                                 rows, layer.inputs, false, true);
-  std::vector<RecipeOperand> operands{
-      of_dtype(on("d_output_t", gradient.transposed), format.codes),
-      of_dtype(on("d_output_t_scale", gradient.transposed_scale), format.scales),
-      of_dtype(on("input_t", input.transposed), format.codes),
-      of_dtype(on("input_t_scale", input.transposed_scale), format.scales)};
-  if (format.has_tensor_scale) {
-    operands.push_back(on("d_output_tensor_scale", gradient.tensor_scale));
-    operands.push_back(on("input_tensor_scale", input.tensor_scale));
-  }
-  operands.push_back(std::move(d_weight));
-  operands.push_back(stream_workspace());
-  kernel(name, KernelKind::gemm_blocks,
-         block_attributes(GemmKind::weight_gradient, layer, rows, adds), std::move(operands),
-         layer.weight);
+  multiply_blocks(name, GemmKind::weight_gradient, layer, rows, adds,
+                  {{{.role = "d_output", .casts = gradient, .transposed = true},
+                    {.role = "input", .casts = input, .transposed = true}}},
+                  std::move(d_weight));
 }
 
 }  // namespace mfsdp::recipe

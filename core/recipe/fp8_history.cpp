@@ -1,5 +1,6 @@
 // Delayed scaling: a cast's scale is of earlier steps, and the cast itself keeps the largest magnitude
 // that it reads for later ones (core/plan/fp8.hpp).
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <string_view>
@@ -16,16 +17,12 @@ static_assert(kLayers.size() * kTensors.size() == amax_history::tensors_of_block
 
 /// The column of "qkv.weight" among those of its block.
 std::int64_t column_of(std::string_view amax) {
-  std::int64_t column = 0;
-  for (const std::string_view layer : kLayers)
-    for (const std::string_view tensor : kTensors) {
-      const std::size_t dot = layer.size();
-      if (amax.starts_with(layer) && amax.substr(dot).starts_with('.') &&
-          amax.substr(dot + 1) == tensor)
-        return column;
-      ++column;
-    }
-  throw std::logic_error("no history has " + std::string(amax));
+  const std::size_t dot = std::min(amax.find('.'), amax.size() - 1);
+  const auto* const layer = std::ranges::find(kLayers, amax.substr(0, dot));
+  const auto* const tensor = std::ranges::find(kTensors, amax.substr(dot + 1));
+  if (layer == kLayers.end() || tensor == kTensors.end())
+    throw std::logic_error("no history has " + std::string(amax));
+  return (layer - kLayers.begin()) * std::ssize(kTensors) + (tensor - kTensors.begin());
 }
 
 RecipeOperand in_history(std::string role, std::string_view amax, std::int64_t row,

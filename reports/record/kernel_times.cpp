@@ -21,10 +21,13 @@ KernelGroup group_of(KernelKind kind) {
     case grouped_input_gradient:
     case grouped_product:
     case grouped_weight_gradient: return KernelGroup::gemm;
+    case gemm_blocks:
     case gemm_fp8: return KernelGroup::gemm_fp8;
     case attention_forward:
     case attention_backward: return KernelGroup::attention;
     case amax:
+    case amax_history:
+    case cast_blocks:
     case cast_scaled:
     case transpose: return KernelGroup::casts;
     case update: return KernelGroup::optimizer;

@@ -11,7 +11,8 @@
 
 namespace mfsdp {
 
-/// casts: the largest magnitudes, casts and transposes of FP8 operands. optimizer: its updates.
+/// gemm_fp8: GEMMs of casts, in FP4 too. casts: the largest magnitudes, casts and transposes of
+/// their operands. optimizer: its updates.
 enum class KernelGroup { gemm, gemm_fp8, attention, casts, optimizer, others };
 
 constexpr auto value_names(KernelGroup) {

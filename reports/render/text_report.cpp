@@ -337,12 +337,15 @@ std::string kernel_line(const Facts& facts) {
 /// MFU's denominator is the peak in bf16, also where GEMMs are in FP8.
 void add_fp8(Screen& screen, const RunResult& run) {
   if (!run.config.has_fp8()) return;
-  if (run.time.mfu > 0)
-    screen.line(fmt::format(
-        "       MFU is of the peak in bf16, {} TFLOP/s; of the peak in FP8, {}, it is {}",
-        format_real(run.time.tflops_per_gpu / run.time.mfu, 0),
-        format_real(kFp8Speed * run.time.tflops_per_gpu / run.time.mfu, 0),
-        format_percent(run.time.mfu / kFp8Speed)));
+  if (run.time.mfu > 0) {
+    const double peak = run.time.tflops_per_gpu / run.time.mfu;
+    std::string text =
+        fmt::format("       MFU is of the peak in bf16, {} TFLOP/s", format_real(peak, 0));
+    if (run.config.fp8 != Fp8Recipe::nvfp4)
+      text += fmt::format("; of the peak in FP8, {}, it is {}", format_real(kFp8Speed * peak, 0),
+                          format_percent(run.time.mfu / kFp8Speed));
+    screen.line(text);
+  }
   if (const std::string kernels = kernel_line(run.facts); !kernels.empty())
     screen.line("       kernels: " + kernels);
 }

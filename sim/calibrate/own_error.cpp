@@ -115,7 +115,10 @@ std::string training_class(const PlanConfig& config) {
     extras.push_back(fmt::format("{} weights between steps", to_string(config.main_dtype)));
   if (config.state_dtype != StateDtype::full)
     extras.push_back(fmt::format("{} states", to_string(config.state_dtype)));
-  if (config.has_fp8()) extras.emplace_back("FP8");
+  if (config.fp8 == Fp8Recipe::current)
+    extras.emplace_back(config.fp8_gather ? "FP8 gathered" : "FP8");
+  else if (config.has_fp8())
+    extras.push_back(fmt::format("FP8 {}", to_string(config.fp8)));
   if (config.has_lora())
     extras.emplace_back(config.base_dtype == BaseDType::compute ? "LoRA" : "LoRA on a base of nf4");
   if (!config.frozen.empty()) extras.emplace_back("frozen parameters");

@@ -50,7 +50,7 @@ constexpr double kOthers = 0.9;
 
 // Kernels that go over rows of hidden states: narrow rows leave threads idle and their sums take as
 // long as those of wide ones. The same share, by kernels_bench on an H200, of rows of kWidths
-// elements (docs/lab/2026-11-30-row-widths.md).
+// elements (docs/lab/2026-11-30-own-11.md).
 constexpr std::array kWidths{768.0, 1152.0, 1600.0, 2048.0, 3072.0, 4096.0, 8192.0};
 struct RowShares {
   KernelKind kind;

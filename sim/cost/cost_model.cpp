@@ -84,6 +84,8 @@ Kernel with_rows(Kernel kernel, std::int64_t rows) {
   return kernel;
 }
 
+bool has_dims(const GemmShape& shape) { return shape.m > 0 && shape.n > 0 && shape.k > 0; }
+
 /// Time of the classes that the power limit slows down.
 double limited_part(const StepWork& work) {
   return work.alone[KernelClass::product] + work.alone[KernelClass::attention_forward] +
@@ -150,33 +152,37 @@ std::int64_t CostModel::ragged_loss(const Kernel& kernel) const {
 double CostModel::gemm_ns(const Kernel& kernel) const {
   const bool fp32 = computes_in_fp32(kernel);
   const GemmShape shape = gemm_shape(kernel);
-  if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0) {
+  if (!has_dims(shape)) {
     const Teraflops peak = fp32 ? cluster_.gpu.fp32 : cluster_.gpu.bf16;
     return static_cast<double>(kernel.flops) / (peak * 1e3);
   }
   return gemm_.nanoseconds(shape, fp32);
 }
 
+bool CostModel::has_block_ratio(const Kernel& kernel) const {
+  return kernel.attribute("block") == kBlockwise && fp8_split_ && block_rates_;
+}
+
 double CostModel::fp8_gemm_ns(const Kernel& kernel) const {
   const std::optional<GemmCost>& measured = kernel.attribute("fast") != 0 ? fp8_fast_ : fp8_split_;
-  const GemmShape shape = gemm_shape(kernel);
-  if (!measured || shape.m <= 0 || shape.n <= 0 || shape.k <= 0) return gemm_ns(kernel) / kFp8Speed;
+  if (!measured || !has_dims(gemm_shape(kernel))) return gemm_ns(kernel) / kFp8Speed;
+  return by_fp8_table(*measured, kernel);
+}
+
+double CostModel::by_fp8_table(const GemmCost& measured, const Kernel& kernel) {
   const auto gradient = std::ranges::find(kernel.operands, "weight_grad", &Operand::role);
   const bool in_fp32 = (gradient != kernel.operands.end() && gradient->dtype == DType::fp32) ||
                        kernel.attribute("adds_fp32") != 0;  // of other engines
-  return measured->nanoseconds(shape, false) * (in_fp32 ? kFp8AddedInFp32 : 1);
+  return measured.nanoseconds(gemm_shape(kernel), false) * (in_fp32 ? kFp8AddedInFp32 : 1);
 }
 
 /// Blocks of 128 values from the measured ratio; else the share of the peak that bf16 reaches.
 double CostModel::block_gemm_ns(const Kernel& kernel) const {
   const GemmShape shape = gemm_shape(kernel);
-  const bool of_tensors = kernel.attribute("block") == kBlockwise;
-  if (!of_tensors || !fp8_split_ || !block_rates_ || shape.m <= 0 || shape.n <= 0 || shape.k <= 0)
+  if (!has_block_ratio(kernel) || !has_dims(shape))
     return gemm_ns(kernel) * cluster_.gpu.bf16 / peak_of(kernel, cluster_.gpu);
   const bool by_vectors = shape.kind == GemmKind::weight_gradient;
-  const auto gradient = std::ranges::find(kernel.operands, "weight_grad", &Operand::role);
-  const bool in_fp32 = gradient != kernel.operands.end() && gradient->dtype == DType::fp32;
-  return fp8_split_->nanoseconds(shape, false) * (in_fp32 ? kFp8AddedInFp32 : 1) /
+  return by_fp8_table(*fp8_split_, kernel) /
          (by_vectors ? block_rates_->by_vectors : block_rates_->by_tiles);
 }
 

@@ -112,6 +112,10 @@ class CostModel {
   [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double fp8_gemm_ns(const Kernel& kernel) const;
+  /// An FP8 GEMM by a table, which has weight gradients in bf16.
+  [[nodiscard]] static double by_fp8_table(const GemmCost& measured, const Kernel& kernel);
+  /// Whether a GEMM with scales of blocks is priced by its measured ratio to scales of tensors.
+  [[nodiscard]] bool has_block_ratio(const Kernel& kernel) const;
   /// A GEMM of codes with scales of blocks.
   [[nodiscard]] double block_gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;

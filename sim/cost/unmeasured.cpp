@@ -68,8 +68,7 @@ std::vector<std::string> CostModel::unmeasured(const Plan& plan) const {
     if (kernel->kind == KernelKind::gemm_blocks) {
       const Gpu& gpu = cluster_.gpu;
       const double times = peak_of(*kernel, gpu) / gpu.bf16;
-      const bool of_table = kernel->attribute("block") == kBlockwise && fp8_split_ && block_rates_;
-      if (of_table)
+      if (has_block_ratio(*kernel))
         kinds.insert(
             "GEMMs with scales of blocks (priced by their ratio to scales of tensors in "
             "four forward shapes)");

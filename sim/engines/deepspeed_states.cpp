@@ -310,12 +310,12 @@ class DeepSpeedStates {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (const std::int64_t elements = parts_.shared(rank_, i); elements > 0)
         check_overflow(elements);
-    sum_over_ranks("overflow", DType::uint8);
+    step_.all_reduce_between(compute, "overflow", 1, DType::uint8);
     step_.host_wait(step_.record(compute));  // the host reads the flag
     step_.host_work(kDeepSpeedAfterOverflow);
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (const std::int64_t elements = parts_.shared(rank_, i); elements > 0) norm(elements);
-    sum_over_ranks("norm", DType::fp32);
+    step_.all_reduce_between(compute, "norm", 1, DType::fp32);
     step_.host_work(kDeepSpeedAfterNorm);
     const std::int64_t part = parts_.part();
     const Tensor flat = step_.allocate("flat_gradients", part * kHalf, Category::main_grad);
@@ -335,13 +335,6 @@ class DeepSpeedStates {
     step_.collective(CollectiveKind::all_gather, "all_gather", part, DType::bf16);
     step_.wait(compute, step_.record(all_gather));
     step_.launch_by(Launcher::operators);
-  }
-
-  /// One number of each rank.
-  void sum_over_ranks(std::string_view name, DType dtype) {
-    step_.wait(reduce_scatter, step_.record(compute));
-    step_.collective(CollectiveKind::all_reduce, name, 1, dtype);
-    step_.wait(compute, step_.record(reduce_scatter));
   }
 
   /// x.float(), isnan(), isinf(), logical_or(), float(), max().

@@ -230,9 +230,19 @@ void check_fp8(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
                                           ? "take fsdp2-compile: torchao's casts are compiled"
                                           : "take fsdp2-compile or mcore, or leave --engine out";
     reasons.add(cannot_predict(engine, "--fp8", "GEMMs in FP8", compiled));
-  } else if (config.fp8_accumulate != Fp8Accumulate::fast_forward) {
-    reasons.add(does_otherwise(engine, "--fp8-accumulate", "accumulates fast in forward alone"));
+    return;
   }
+  if (config.fp8 != Fp8Recipe::current)
+    reasons.add(cannot_predict(engine, "--fp8", "other scales than those of --fp8 current",
+                               "take --fp8 current, or leave --engine out"));
+  if (config.fp8_gather)
+    reasons.add(cannot_predict(
+        engine, "--fp8-gather", "gathers of casts",
+        traits.family == EngineFamily::fsdp2
+            ? "take --engine-option enable_fsdp_float8_all_gather=true, as torchao calls it"
+            : "leave it out"));
+  if (config.fp8_accumulate != Fp8Accumulate::fast_forward)
+    reasons.add(does_otherwise(engine, "--fp8-accumulate", "accumulates fast in forward alone"));
 }
 
 void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {

@@ -224,9 +224,7 @@ std::vector<Tensor> Fsdp2Units::cast_shards(const Shards& of) {
     if (!options_.float8.precomputes_scales) {
       const Tensor absolute = allocate(weight.name + "_absolute", elements * main_);
       step_.memory_bound(KernelKind::amax, weight.name + "_amax", 3 * elements * main_, stream);
-      step_.wait(StreamRole::reduce_scatter, step_.record(stream));
-      step_.collective(CollectiveKind::all_reduce, weight.name + "_amax_of_ranks", 1, DType::fp32);
-      step_.wait(stream, step_.record(StreamRole::reduce_scatter));
+      step_.all_reduce_between(stream, weight.name + "_amax_of_ranks", 1, DType::fp32);
       step_.free(absolute);
     }
     const Tensor scaled = allocate(weight.name + "_scaled", elements * main_);
@@ -260,9 +258,7 @@ void Fsdp2Units::find_largest_of_shards() {
   if (count == 0 || ranks_ == 1 || !options_.float8.precomputes_scales) return;
   step_.host_work(count * kOptimizerParameter);
   step_.memory_bound(KernelKind::amax, "amax_of_shards", elements * main_);
-  step_.wait(StreamRole::reduce_scatter, step_.record(StreamRole::compute));
-  step_.collective(CollectiveKind::all_reduce, "amax_of_ranks", count, DType::fp32);
-  step_.wait(StreamRole::compute, step_.record(StreamRole::reduce_scatter));
+  step_.all_reduce_between(StreamRole::compute, "amax_of_ranks", count, DType::fp32);
 }
 
 /// A single rank does not gather; it only casts and copies.

@@ -369,6 +369,13 @@ void StepBuilder::collective(CollectiveKind kind, std::string_view name, std::in
   add(name, stream, std::move(made));
 }
 
+void StepBuilder::all_reduce_between(StreamRole stream, std::string_view name,
+                                     std::int64_t elements, DType dtype) {
+  wait(StreamRole::reduce_scatter, record(stream));
+  collective(CollectiveKind::all_reduce, name, elements, dtype);
+  wait(stream, record(StreamRole::reduce_scatter));
+}
+
 void StepBuilder::exchange(CollectiveKind kind, std::string_view name, std::int64_t elements,
                            DType dtype) {
   Collective made;

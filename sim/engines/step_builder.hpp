@@ -171,6 +171,9 @@ class StepBuilder {
   /// `elements` as NCCL counts them, on the stream of that kind of collective.
   void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype,
                   RankGroup group = RankGroup::all);
+  /// An all-reduce of `elements` on the stream of reductions, which follows `stream` and holds it up.
+  void all_reduce_between(StreamRole stream, std::string_view name, std::int64_t elements,
+                          DType dtype);
   /// Among the ranks that together hold a block's experts, on the compute stream, whose kernels
   /// wait for it. An all-to-all has `elements` for each pair of ranks, a gather `elements` from
   /// each rank.

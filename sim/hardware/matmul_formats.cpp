@@ -1,6 +1,9 @@
 #include "sim/hardware/matmul_formats.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <ranges>
 
 #include "sim/hardware/gpu.hpp"
 
@@ -49,12 +52,10 @@ Result<void> check_format(Fp8Recipe recipe, const Gpu& gpu) {
 }
 
 std::string format_list(const std::vector<MatmulFormat>& formats) {
-  std::string list;
-  for (const MatmulFormat format : formats) {
-    if (!list.empty()) list += ", ";
-    list += to_string(format);
-  }
-  return list;
+  return fmt::format("{}", fmt::join(formats | std::views::transform([](MatmulFormat format) {
+                                       return to_string(format);
+                                     }),
+                                     ", "));
 }
 
 }  // namespace mfsdp

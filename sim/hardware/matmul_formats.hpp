@@ -17,11 +17,9 @@ namespace mfsdp {
 /// E4M3 in blocks of 32 with E8M0 scales; nvfp4: E2M1 in blocks of 16 with E4M3 scales.
 enum class MatmulFormat { bf16, fp16, fp8, fp8_fnuz, fp8_blocks, mxfp8, nvfp4 };
 
-template <>
-struct Names<MatmulFormat> {
-  static constexpr std::array<std::string_view, 7> values{"bf16",       "fp16",  "fp8",  "fp8_fnuz",
-                                                          "fp8_blocks", "mxfp8", "nvfp4"};
-};
+constexpr auto value_names(MatmulFormat) {
+  return name_array("bf16", "fp16", "fp8", "fp8_fnuz", "fp8_blocks", "mxfp8", "nvfp4");
+}
 
 /// "bf16, fp16, fp8"; none where a word is not a format.
 [[nodiscard]] std::optional<std::vector<MatmulFormat>> parse_formats(std::string_view list);

@@ -213,13 +213,15 @@ class ClockedSimulation {
   [[nodiscard]] TimeByKernelGroup kernels_of(std::size_t position) const {
     TimeByKernelGroup times{};
     const Plan& plan = *plans_[position];
+    std::vector<std::optional<Nanos>> known(equal_.count());
     for (std::size_t s = 0; s < plan.segments.size(); ++s)
       for_each_op_of_run(plan, s, [&](const Op& op) {
         const auto* kernel = std::get_if<Kernel>(&op.body);
         if (kernel == nullptr) return;
-        const Nanos price = models_[position].kernel(*kernel, rows_of(routed_, op));
+        std::optional<Nanos>& price = known[equal_.of(op)];
+        if (!price) price = models_[position].kernel(*kernel, rows_of(routed_, op));
         times[static_cast<std::size_t>(group_of(kernel->kind))] +=
-            Nanos(checked_mul(price.value, plan.segments[s].repeat));
+            Nanos(checked_mul(price->value, plan.segments[s].repeat));
       });
     return times;
   }

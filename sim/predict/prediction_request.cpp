@@ -86,10 +86,6 @@ void add_reductions(PredictedRun& run, const PredictionRequest& request) {
                          .value = reduction_statement(request.engine, *when, run.parameters)});
 }
 
-}  // namespace
-
-namespace {
-
 /// The step with times of its ops, on which it depends when memory that other streams use is free.
 Result<EngineStep> timed(EngineStep step, const EngineMachine& machine,
                          const PredictionRequest& request) {

@@ -18,30 +18,13 @@
 #include "core/plan/kernel_spec.hpp"
 #include "core/plan/kernels/element_types.hpp"
 #include "core/plan/kernels/gemm.hpp"
-#include "core/plan/kernels/operand_field.hpp"
+#include "core/plan/kernels/typed_bytes.hpp"
 
 namespace mfsdp {
 
 /// An element of an FP8 type that the operand states.
 struct AnyFp8 {
   std::uint8_t bits = 0;
-};
-
-/// Contiguous FP8 elements and their type. `Byte`: AnyFp8, const where it is only read.
-template <class Byte>
-struct Fp8Elements {
-  Byte* data = nullptr;
-  DType dtype = DType::fp8_e4m3;
-};
-
-template <class Byte>
-struct OperandField<Fp8Elements<Byte>> {
-  using Element = Byte;
-  static constexpr OperandLayout layout = OperandLayout::contiguous;
-  static void set(Fp8Elements<Byte>& field, Byte* data, OperandSizes /*shape*/,
-                  OperandSizes /*strides*/) {
-    field.data = data;
-  }
 };
 
 namespace kernels {
@@ -97,11 +80,11 @@ struct CastScaled {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   const T* input = nullptr;
-  const float* amax = nullptr;        ///< [1]
-  Fp8Elements<AnyFp8> output = {};    ///< [rows, cols]; null where not wanted
-  Fp8Elements<AnyFp8> output_t = {};  ///< [cols, rows]; null where not wanted
-  float* output_scale = nullptr;      ///< [1]
-  float* next_amax = nullptr;         ///< [1], keeps the largest |input| too; null: not wanted
+  const float* amax = nullptr;       ///< [1]
+  TypedBytes<AnyFp8> output = {};    ///< [rows, cols]; null where not wanted
+  TypedBytes<AnyFp8> output_t = {};  ///< [cols, rows]; null where not wanted
+  float* output_scale = nullptr;     ///< [1]
+  float* next_amax = nullptr;        ///< [1], keeps the largest |input| too; null: not wanted
   bool through_bf16 = false;
 
   void state(auto& op) {
@@ -132,8 +115,8 @@ struct SwigluForwardCast {
   std::int64_t cols = 0;
   const T* gate_up = nullptr;  ///< gates first
   const float* amax = nullptr;
-  Fp8Elements<AnyFp8> output = {};
-  Fp8Elements<AnyFp8> output_t = {};
+  TypedBytes<AnyFp8> output = {};
+  TypedBytes<AnyFp8> output_t = {};
   float* output_scale = nullptr;
 
   void state(auto& op) {
@@ -155,8 +138,8 @@ struct SwigluForwardCast {
 struct Transpose {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  Fp8Elements<const AnyFp8> input = {};
-  Fp8Elements<AnyFp8> output = {};
+  TypedBytes<const AnyFp8> input = {};
+  TypedBytes<AnyFp8> output = {};
 
   void state(auto& op) {
     op.attribute("cols", cols);
@@ -174,8 +157,8 @@ struct Fp8Gemm {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t inner = 0;
-  Fp8Elements<const AnyFp8> a = {};
-  Fp8Elements<const AnyFp8> b = {};
+  TypedBytes<const AnyFp8> a = {};
+  TypedBytes<const AnyFp8> b = {};
   const float* a_scale = nullptr;  ///< [1]
   const float* b_scale = nullptr;  ///< [1]
   const C* bias = nullptr;

@@ -16,7 +16,7 @@
 #include "core/plan/kernel_spec.hpp"
 #include "core/plan/kernels/element_types.hpp"
 #include "core/plan/kernels/gemm.hpp"
-#include "core/plan/kernels/operand_field.hpp"
+#include "core/plan/kernels/typed_bytes.hpp"
 
 namespace mfsdp {
 
@@ -28,23 +28,6 @@ struct BlockCode {
 /// The first byte of a block's scale, whose type the operand states: fp32, E8M0 or E4M3.
 struct BlockScale {
   std::byte first{};
-};
-
-/// Contiguous elements and their type. `Byte`: BlockCode or BlockScale, const where only read.
-template <class Byte>
-struct OfAnyType {
-  Byte* data = nullptr;
-  DType dtype = DType::fp8_e4m3;
-};
-
-template <class Byte>
-struct OperandField<OfAnyType<Byte>> {
-  using Element = Byte;
-  static constexpr OperandLayout layout = OperandLayout::contiguous;
-  static void set(OfAnyType<Byte>& field, Byte* data, OperandSizes /*shape*/,
-                  OperandSizes /*strides*/) {
-    field.data = data;
-  }
 };
 
 namespace kernels {
@@ -59,10 +42,10 @@ struct CastBlocks {
   std::int64_t blocks_t = 0;  ///< R / B
   const T* input = nullptr;
   const float* amax = nullptr;  ///< [1] of input
-  OfAnyType<BlockCode> output = {};
-  OfAnyType<BlockScale> output_scale = {};
-  OfAnyType<BlockCode> output_t = {};
-  OfAnyType<BlockScale> output_t_scale = {};
+  TypedBytes<BlockCode> output = {};
+  TypedBytes<BlockScale> output_scale = {};
+  TypedBytes<BlockCode> output_t = {};
+  TypedBytes<BlockScale> output_t_scale = {};
   float* tensor_scale = nullptr;  ///< [1]
 
   void state(auto& op) {
@@ -109,10 +92,10 @@ struct BlockGemm {
   std::int64_t blocks = 0;   ///< inner / B
   std::int64_t codes = 0;    ///< c
   std::int64_t b_lines = 0;  ///< scales of b in a line
-  OfAnyType<const BlockCode> a = {};
-  OfAnyType<const BlockScale> a_scale = {};
-  OfAnyType<const BlockCode> b = {};
-  OfAnyType<const BlockScale> b_scale = {};
+  TypedBytes<const BlockCode> a = {};
+  TypedBytes<const BlockScale> a_scale = {};
+  TypedBytes<const BlockCode> b = {};
+  TypedBytes<const BlockScale> b_scale = {};
   const float* a_tensor_scale = nullptr;  ///< [1]; null: 1
   const float* b_tensor_scale = nullptr;  ///< likewise
   C* c = nullptr;

@@ -105,6 +105,20 @@ __device__ Softmax warp_merged(Softmax s) {
   return s;
 }
 
+/// Adds values of the row.
+template <class T, int N>
+__device__ __forceinline__ void add_values(Softmax& softmax, const float (&values)[N]) {
+  float largest = values[0];
+#pragma unroll
+  for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
+  if (largest > softmax.largest) {
+    softmax.sum *= exponential<T>(softmax.largest, largest);
+    softmax.largest = largest;
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
+}
+
 /// The softmax of the whole row, in every thread.
 template <class T>
 __device__ Softmax block_merged(Softmax s, Softmax* shared) {
@@ -181,15 +195,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int i = 0; i < N; ++i)
           if (i >= in_last) values[i] = -INFINITY;
-      float largest = values[0];
-#pragma unroll
-      for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
-      if (largest > softmax.largest) {
-        softmax.sum *= exponential<T>(softmax.largest, largest);
-        softmax.largest = largest;
-      }
-#pragma unroll
-      for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
+      add_values<T>(softmax, values);
     }
     softmax = block_merged<T>(softmax, shared);  // contains a barrier: the label's logit has been
                                                  // read
@@ -253,15 +259,7 @@ __global__ void __launch_bounds__(kThreads) softmax_of_part(const kernels::Softm
     for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
       float values[N];
       widen_all(load<T, N>(logits + std::int64_t{at} * N), values);
-      float largest = values[0];
-#pragma unroll
-      for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
-      if (largest > softmax.largest) {
-        softmax.sum *= exponential<T>(softmax.largest, largest);
-        softmax.largest = largest;
-      }
-#pragma unroll
-      for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
+      add_values<T>(softmax, values);
     }
     softmax = block_merged<T>(softmax, shared);
     if (threadIdx.x != 0) continue;

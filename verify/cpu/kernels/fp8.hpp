@@ -78,7 +78,7 @@ void cast_scaled(const CastScaled<T>& k) {
 }
 
 /// Values of `rows` whole rows of a matrix with rows of `cols`.
-inline void widen_rows(Fp8Elements<const AnyFp8> matrix, std::int64_t first, std::int64_t rows,
+inline void widen_rows(TypedBytes<const AnyFp8> matrix, std::int64_t first, std::int64_t rows,
                        std::int64_t cols, std::vector<float>& to) {
   const auto& values = matrix.dtype == DType::fp8_e4m3 ? kFp8E4m3Values : kFp8E5m2Values;
   to.resize(static_cast<std::size_t>(rows * cols));

@@ -17,7 +17,7 @@
 namespace mfsdp::kernels {
 
 /// The scale with that number.
-[[nodiscard]] inline float scale_at(OfAnyType<const BlockScale> scales, std::int64_t number) {
+[[nodiscard]] inline float scale_at(TypedBytes<const BlockScale> scales, std::int64_t number) {
   switch (scales.dtype) {
     case DType::e8m0: return widen(E8m0{static_cast<std::uint8_t>(scales.data[number].first)});
     case DType::fp8_e4m3:
@@ -31,7 +31,7 @@ namespace mfsdp::kernels {
 }
 
 /// Stores a scale, and returns what it is as stored.
-inline float store_scale(OfAnyType<BlockScale> scales, std::int64_t number, float value) {
+inline float store_scale(TypedBytes<BlockScale> scales, std::int64_t number, float value) {
   switch (scales.dtype) {
     case DType::e8m0:
       scales.data[number].first = static_cast<std::byte>(narrow<E8m0>(value).bits);
@@ -47,7 +47,7 @@ inline float store_scale(OfAnyType<BlockScale> scales, std::int64_t number, floa
 /// Returns the factor of a block's values, from its largest magnitude; stores the block's scale.
 /// `tensor_factor`: of nvfp4, what its tensor's scale is 1 by.
 [[nodiscard]] inline float block_factor(float amax, float tensor_factor, float largest_input,
-                                        OfAnyType<BlockScale> scales, std::int64_t number) {
+                                        TypedBytes<BlockScale> scales, std::int64_t number) {
   constexpr float kMost = fp8_max<Fp8E4m3>;
   switch (scales.dtype) {
     case DType::e8m0: {
@@ -92,8 +92,8 @@ template <class T>
 /// Casts `rows` rows of `blocks` blocks.
 template <class T>
 void cast_blocks_to(const CastBlocks<T>& k, const SourceMatrix<T>& from, std::int64_t rows,
-                    std::int64_t blocks, float tensor_factor, OfAnyType<BlockCode> codes,
-                    OfAnyType<BlockScale> scales) {
+                    std::int64_t blocks, float tensor_factor, TypedBytes<BlockCode> codes,
+                    TypedBytes<BlockScale> scales) {
   const std::int64_t tile = k.block / k.lines;  // rows of a block
   for (std::int64_t line = 0; line < rows / tile; ++line)
     for (std::int64_t block = 0; block < blocks; ++block) {
@@ -139,7 +139,7 @@ void cast_blocks(const CastBlocks<T>& k) {
 
 /// Values of codes, without scales, of a block of some rows: [rows, block].
 template <class C>
-void widen_block(const BlockGemm<C>& g, OfAnyType<const BlockCode> matrix, std::int64_t first,
+void widen_block(const BlockGemm<C>& g, TypedBytes<const BlockCode> matrix, std::int64_t first,
                  std::int64_t rows, std::int64_t block, std::vector<float>& to) {
   to.resize(static_cast<std::size_t>(rows * g.block));
   for (std::int64_t r = 0; r < rows; ++r) {

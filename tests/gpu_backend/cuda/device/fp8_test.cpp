@@ -61,7 +61,7 @@ float expected_amax(const std::vector<T>& values) {
 
 /// The bytes of any array; the type only matters if it is an FP8 one.
 template <class F>
-Fp8Elements<AnyFp8> elements_of(const DeviceArray<F>& array) {
+TypedBytes<AnyFp8> elements_of(const DeviceArray<F>& array) {
   return {reinterpret_cast<AnyFp8*>(array.data()), is_fp8_type<F> ? dtype_of<F> : DType::fp8_e4m3};
 }
 
@@ -83,8 +83,8 @@ void expect_cast(const std::vector<T>& values, MatrixSize size, float amax) {
             .cols = size.cols,
             .input = input.data(),
             .amax = of.data(),
-            .output = (copies & 1) != 0 ? elements_of(output) : Fp8Elements<AnyFp8>{},
-            .output_t = (copies & 2) != 0 ? elements_of(output_t) : Fp8Elements<AnyFp8>{},
+            .output = (copies & 1) != 0 ? elements_of(output) : TypedBytes<AnyFp8>{},
+            .output_t = (copies & 2) != 0 ? elements_of(output_t) : TypedBytes<AnyFp8>{},
             .output_scale = scale.data(),
             .next_amax = next.data()},
         nullptr));

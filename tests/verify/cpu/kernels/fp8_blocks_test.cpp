@@ -62,7 +62,8 @@ struct Casted {
                            ? widen(Fp8E4m3{from[in_block].bits})
                            : widen(Fp4E2m1{static_cast<std::uint8_t>(from[in_block / 2].bits >>
                                                                      (in_block % 2 * 4))});
-    const OfAnyType<const BlockScale> scale{(transposed ? scales_t : scales).data(), format.scales};
+    const TypedBytes<const BlockScale> scale{(transposed ? scales_t : scales).data(),
+                                             format.scales};
     return code * scale_at(scale, block * lines + row / tile) * tensor_scale;
   }
 

@@ -1,0 +1,26 @@
+// Elements of a type that the operand states.
+#pragma once
+
+#include "core/plan/kernels/operand_field.hpp"
+
+namespace mfsdp {
+
+/// Contiguous elements and their type. `Byte`: a struct of their first byte (AnyFp8, BlockCode,
+/// BlockScale), const where they are only read.
+template <class Byte>
+struct TypedBytes {
+  Byte* data = nullptr;
+  DType dtype = DType::fp8_e4m3;
+};
+
+template <class Byte>
+struct OperandField<TypedBytes<Byte>> {
+  using Element = Byte;
+  static constexpr OperandLayout layout = OperandLayout::contiguous;
+  static void set(TypedBytes<Byte>& field, Byte* data, OperandSizes /*shape*/,
+                  OperandSizes /*strides*/) {
+    field.data = data;
+  }
+};
+
+}  // namespace mfsdp
