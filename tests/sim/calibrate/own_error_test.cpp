@@ -186,6 +186,14 @@ TEST(TrainingClass, NamesWhatIsNotAsUsual) {
   config = PlanConfig{};
   config.mesh.dense = {{.axis = Axis::pp, .size = 2}};
   EXPECT_EQ(training_class(config), "adamw with pipeline stages");
+  config = PlanConfig{};
+  config.fp8 = Fp8Recipe::current;
+  EXPECT_EQ(training_class(config), "adamw with FP8");
+  config.fp8_gather = true;
+  EXPECT_EQ(training_class(config), "adamw with FP8 gathered");
+  config = PlanConfig{};
+  config.fp8 = Fp8Recipe::mxfp8;
+  EXPECT_EQ(training_class(config), "adamw with FP8 mxfp8");
 }
 
 TEST(GpuClass, KnowsLimitsOfPowerAndPublishedTables) {

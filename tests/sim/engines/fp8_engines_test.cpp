@@ -128,6 +128,16 @@ TEST(Fp8Engines, RefuseWhatTheyDoNotDo) {
   fast.fp8_accumulate = Fp8Accumulate::fast;
   EXPECT_EQ(message(EngineKind::mcore, fast),
             "--fp8-accumulate: --engine mcore accumulates fast in forward alone");
+  PlanConfig delayed = config_in_fp8();
+  delayed.fp8 = Fp8Recipe::delayed;
+  EXPECT_EQ(message(EngineKind::mcore, delayed),
+            "--fp8: --engine mcore cannot be predicted with other scales than those of --fp8 "
+            "current yet; take --fp8 current, or leave --engine out");
+  PlanConfig gathers = config_in_fp8();
+  gathers.fp8_gather = true;
+  EXPECT_EQ(message(kTorchao, gathers),
+            "--fp8-gather: --engine fsdp2-compile cannot be predicted with gathers of casts yet; "
+            "take --engine-option enable_fsdp_float8_all_gather=true, as torchao calls it");
   EXPECT_EQ(message(kTorchao, config_of(small_llama(), kFp8Tokens),
                     {"enable_fsdp_float8_all_gather=true"}),
             "--engine-option: enable_fsdp_float8_all_gather needs --fp8 tensorwise");
