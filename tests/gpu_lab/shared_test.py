@@ -122,6 +122,14 @@ class Launches(WithFolder):
         self.assertEqual(value, {"a": 1})
         self.assertLess(abs(time.time() - at), 60)
 
+    @staticmethod
+    def runs(state):
+        """Whether the process of this /proc/PID/stat runs; a zombie does not."""
+        try:
+            return state.read_text().split()[2] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
     def test_a_process_that_takes_too_long_ends_with_its_children(self):
         file = self.folder / "child"
         code = f"import subprocess; p = subprocess.Popen(['sleep', '100']); open({str(file)!r}, 'w').write(str(p.pid)); p.wait()"
@@ -130,7 +138,10 @@ class Launches(WithFolder):
             if file.exists():
                 break
         state = pathlib.Path(f"/proc/{file.read_text()}/stat")
-        self.assertTrue(not state.exists() or state.read_text().split()[2] in "ZX")
+        deadline = time.monotonic() + 30  # a killed process takes a moment to end; one that is not killed sleeps for 100 s
+        while self.runs(state) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertFalse(self.runs(state))
 
 
 class Results(WithFolder):
