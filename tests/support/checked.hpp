@@ -38,4 +38,10 @@ inline std::vector<std::string> proof_errors(const Program& program) {
   return errors;
 }
 
+/// The first of them, or nothing.
+inline std::string first_proof_error(const Program& program) {
+  const std::vector<std::string> errors = proof_errors(program);
+  return errors.empty() ? std::string() : errors.front();
+}
+
 }  // namespace mfsdp::test

@@ -3,22 +3,10 @@
 #include <utility>
 
 namespace mfsdp::checker {
-namespace {
-
-constexpr const char* kPort = "amax_history";
-
-Int ranks_of(const PlanView& view) {
-  Int ranks = 1;
-  for (const auto& [axis, size] : view.dense) ranks = times(ranks, size);
-  return ranks;
-}
-
-}  // namespace
 
 Int Amaxes::row_of(const Op& op, const Operand& operand) const {
-  const Home& home = state_.view.homes[operand.buffer];
   const Int row = 4 * state_.model.amax_columns();
-  if (row == 0 || home.kind != "port" || home.name != kPort || operand.dtype != "fp32" ||
+  if (row == 0 || !is_history(state_.view.homes[operand.buffer]) || operand.dtype != "fp32" ||
       !operand.dense || !operand.rank_strides.empty() || operand.offset % 4 != 0)
     refuse("{}: '{}' is no number of the history", op.place(), operand.role);
   return operand.offset / row;
@@ -27,7 +15,7 @@ Int Amaxes::row_of(const Op& op, const Operand& operand) const {
 void Amaxes::read_kept(const Op& op, const Operand& operand, const std::string& of, Int owner) {
   if (row_of(op, operand) != 1) refuse("{}: 'amax' is not in row 1", op.place());
   const Value value = state_.values.read(op, operand, operand.offset, 4).value;
-  const bool from_host = value.name == kPort && kept_ == 0;
+  const bool from_host = value.name == kHistory && kept_ == 0;
   if (!from_host && value != Value{"kept amax " + of, owner, kept_})
     refuse("{}: its scale is not of what the step before kept of {}", op.place(), of);
 }
@@ -40,7 +28,8 @@ void Amaxes::keep(const Op& op, const Operand& operand, const std::string& of, I
       amax.offset - operand.offset != 4 * state_.model.amax_columns())
     refuse("{}: keeps a largest magnitude elsewhere, or too late", op.place());
   const Value before = state_.values.read(op, operand, operand.offset, 4).value;
-  const bool begins = before == Value{"no amax", -1, kept_} || (before.name == kPort && kept_ == 0);
+  const bool begins =
+      before == Value{"no amax", -1, kept_} || (before.name == kHistory && kept_ == 0);
   if (!begins && before != mine)
     refuse("{}: keeps the largest magnitude of {} beside another's", op.place(), of);
   seen_[operand.offset].insert(pass);
@@ -51,7 +40,7 @@ void Amaxes::reduce(const Op& op, const Operand& from, const Operand& to) {
   const Json& communicator = state_.view.communicator_of(op);
   if (row_of(op, from) != 0 || from.offset != 0 || to.offset != 0 || to.buffer != from.buffer ||
       from.elements != state_.model.amax_columns() || to.elements != from.elements ||
-      op.body->at("reduction") != "max" || communicator.at("size") != ranks_of(state_.view))
+      op.body->at("reduction") != "max" || communicator.at("size") != ranks_of(state_.view.dense))
     refuse("{}: is not the maximum of all amaxes over all ranks", op.place());
   if (!state_.trains || std::exchange(reduced_, true))
     refuse("{}: takes a maximum that no history takes", op.place());
@@ -76,7 +65,7 @@ void Amaxes::finish(const Op& op) {
       op.attributes.at("tensors") != columns ||
       (attributes.contains("recent") && op.attributes.at("recent") != 1))
     refuse("{}: is not the configured history", op.place());
-  if (!state_.trains || (!reduced_ && ranks_of(state_.view) > 1))
+  if (!state_.trains || (!reduced_ && ranks_of(state_.view.dense) > 1))
     refuse("{}: keeps amaxes of one rank alone, or of no step", op.place());
   const Operand& next = checker::operand(op, "next_amax");
   const Operand& amax = checker::operand(op, "amax");

@@ -89,12 +89,6 @@ void check_transfer(const PlanView& view, const Op& op) {
     refuse("{}: {} does not fit its operand", op.place(), op.body->dump().substr(0, 80));
 }
 
-/// Largest magnitudes of delayed scaling.
-bool is_history(const PlanView& view, const Operand& operand) {
-  const Home& home = view.homes[operand.buffer];
-  return home.kind == "port" && home.name == "amax_history";
-}
-
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
 /// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run
 /// the plan, and a wait is only for what was issued before it, so that a class by itself meets and
@@ -127,9 +121,9 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     const Int count = op.body->at("count");
     const Int all = times(count, ranks);
     // Only largest magnitudes are compared; check_values.cpp follows them.
-    const bool takes_max = op.does == "all_reduce" && op.body->at("reduction") == "max" &&
-                           part.dtype == "fp32" &&
-                           (view.homes[part.buffer].kind.empty() || is_history(view, part));
+    const bool takes_max =
+        op.does == "all_reduce" && op.body->at("reduction") == "max" && part.dtype == "fp32" &&
+        (view.homes[part.buffer].kind.empty() || is_history(view.homes[part.buffer]));
     const Json wanted = gathers || deals ? "none" : takes_max ? "max" : "sum";
     if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||

@@ -303,8 +303,7 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = state_.view.homes[to.buffer];
-    const bool of_history = home.kind == "port" && home.name == "amax_history";
-    if (op.does == "all_reduce" && of_history) return amaxes_.reduce(op, from, to);
+    if (op.does == "all_reduce" && is_history(home)) return amaxes_.reduce(op, from, to);
     if (op.body->value("reduction", "") == "max" && !has_shard_amaxes(state_, from))
       refuse("{}: takes the maximum of what is no magnitude", op.place());
     if (op.does == "all_to_all" && state_.view.homes[from.buffer].kind.empty() &&

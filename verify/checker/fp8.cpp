@@ -82,6 +82,14 @@ bool Model::casts(const std::string& value) const {
   return false;
 }
 
+/// The largest magnitude of a value, by a kernel of its own.
+void Model::add_amax(const std::string& value, const Shape& shape, const Flow& source) {
+  add({.kernel = "amax",
+       .attributes = {{"beta", 0}, {"cols", shape[1]}, {"rows", shape[0]}},
+       .flows = {source, makes("amax", "fp32", {1}, "amax " + value)},
+       .fp8 = true});
+}
+
 /// A kernel that makes a value may take its largest magnitude too.
 void Model::add_with_amax(Step step) {
   static const std::map<std::string, std::string> makers{
@@ -102,13 +110,7 @@ void Model::add_casts(const std::string& value, const char* type, const Shape& s
   if (casts(value)) return;
   const bool delays = fp8_recipe_ == "delayed";
   const std::map<std::string, Json> sizes{{"cols", shape[1]}, {"rows", shape[0]}};
-  std::map<std::string, Json> overwrites = sizes;
-  overwrites["beta"] = 0;
-  if (!delays)
-    add({.kernel = "amax",
-         .attributes = overwrites,
-         .flows = {source, makes("amax", "fp32", {1}, "amax " + value)},
-         .fp8 = true});
+  if (!delays) add_amax(value, shape, source);
   add({.kernel = "transpose",
        .attributes = sizes,
        .flows = {reads("input", type, shape, "fp8 " + value),
@@ -144,11 +146,7 @@ void Model::add_block_casts(const std::string& value, const Shape& shape, const 
   const Int lines = is_weight ? of.block / of.weight_rows : of.block;
   const Int down = shape[0] / of.block;
   const Int across = shape[1] / of.block;
-  if (of.scales_tensors)
-    add({.kernel = "amax",
-         .attributes = {{"beta", 0}, {"cols", shape[1]}, {"rows", shape[0]}},
-         .flows = {source, makes("amax", "fp32", {1}, "amax " + value)},
-         .fp8 = true});
+  if (of.scales_tensors) add_amax(value, shape, source);
   for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
     Step step{.kernel = "cast_blocks",
               .attributes = {{"block", of.block},

@@ -119,6 +119,7 @@ class Model {
   // FP8 (fp8.cpp).
   void read_fp8();
   void check_fp8_groups(const PlanView& view) const;
+  void add_amax(const std::string& value, const Shape& shape, const Flow& source);
   void add_casts(const std::string& value, const char* type, const Shape& shape,
                  const Flow& source);
   void add_block_casts(const std::string& value, const Shape& shape, const Flow& source);

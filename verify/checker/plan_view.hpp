@@ -39,6 +39,12 @@ inline Int times(Int a, Int b) {
   return a * b;
 }
 inline Int plus(Int a, Int b) { return times(1, a + b); }
+/// Ranks of a grid.
+inline Int ranks_of(const PerAxis& grid) {
+  Int all = 1;
+  for (const auto& [axis, size] : grid) all = times(all, size);
+  return all;
+}
 /// Bytes: a workspace begins at a multiple of it in its buffer.
 inline constexpr Int kScratchUnit = 256;
 /// Bytes of one element: dtypes are named for their bits.
@@ -146,6 +152,9 @@ struct Home {
   std::string distributed_over{};               ///< axis along which each rank has one whole group
   std::string unsummed_over{};  ///< or axis whose ranks' contributions to a gradient are here
 };
+/// The port with the largest magnitudes of delayed scaling.
+inline constexpr const char* kHistory = "amax_history";
+inline bool is_history(const Home& home) { return home.kind == "port" && home.name == kHistory; }
 /// Weights, or their casts to FP8, which each run of a plan makes anew.
 inline bool holds_weights(const Home& home) {
   return home.kind == "parameter" || home.kind == "cast_parameter";

@@ -110,12 +110,6 @@ bool stand_in(const Axes& order, const Json& grid) {
   return true;
 }
 
-Int ranks_of(const PerAxis& grid) {
-  Int all = 1;
-  for (const auto& [axis, size] : grid) all = times(all, size);
-  return all;
-}
-
 void read_mesh(PlanView& view) {
   const Json& mesh = view.json.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)

@@ -42,7 +42,7 @@ void Values::write(const Op& op, const Operand& operand, Int begin, Int bytes, c
   const bool reported =
       home.kind == "port" && ((home.name == "report" && op.does == "d2h") ||
                               (home.name == "loss_scale" && op.does == "norm_finish") ||
-                              (home.name == "amax_history" && operand.role.ends_with("amax")));
+                              (is_history(home) && operand.role.ends_with("amax")));
   if (begin < 0 || bytes < 1 || begin + bytes > memory.rbegin()->first ||
       (!home.kind.empty() && !reported) || !operand.rank_strides.empty())
     refuse("{}: '{}' may not be written", op.place(), operand.role);

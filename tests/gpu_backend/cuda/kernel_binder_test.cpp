@@ -113,11 +113,13 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   PlanConfig in_fp8 = configuration("llama_nano");
   in_fp8.fp8 = Fp8Recipe::current;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
+  in_fp8.fp8_gather = true;  // casts of weights, which it transposes
+  kinds.merge(bind_all(build_program(in_fp8, {}).value()));
+  in_fp8.fp8_gather = false;
   in_fp8.fp8 = Fp8Recipe::delayed;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
   for (const KernelKind on_cpu_alone : {KernelKind::cast_blocks, KernelKind::gemm_blocks})
     kinds.insert(on_cpu_alone);
-  kinds.insert(KernelKind::transpose);  // no recipe gathers FP8 weights yet
   // All of the recipe's kinds: none is left out because no plan here has it.
   kinds.insert(KernelKind::dequantise);  // predicted; no executor has it
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)

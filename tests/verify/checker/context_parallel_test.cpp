@@ -98,8 +98,7 @@ std::string first_error(const std::function<void(Program&)>& edit) {
   Program program = program_of(shared_sequences());
   edit(program);
   EXPECT_NE(test::checker_refusal(program), "");
-  const auto errors = test::proof_errors(program);
-  return errors.empty() ? std::string() : errors.front();
+  return test::first_proof_error(program);
 }
 
 std::vector<std::string> names_of_exchanges() {

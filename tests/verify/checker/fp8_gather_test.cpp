@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/check.hpp"
 #include "tests/support/checked.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
-#include "verify/proof/prove.hpp"
 
 namespace mfsdp {
 namespace {
@@ -25,18 +23,10 @@ PlanConfig gathering_config(std::int64_t ranks = 2) {
   return config;
 }
 
-std::string fault_of_gather(const Program& program) {
-  if (const auto valid = check_structure(program); !valid) return valid.error().message();
-  const Proof proof = prove(program).value();
-  for (const Finding& finding : proof.findings)
-    if (is_error(finding.rule)) return finding.rule + ": " + finding.message;
-  return {};
-}
-
 void expect_right_gather(const PlanConfig& config) {
   const auto program = build_program(config, {});
   ASSERT_TRUE(program) << program.error().message();
-  EXPECT_EQ(fault_of_gather(*program), "");
+  EXPECT_EQ(test::first_proof_error(*program), "");
   EXPECT_EQ(test::checker_refusal(*program), "");
 }
 
@@ -81,7 +71,7 @@ std::string gather_refusal(const std::function<void(EditedPlan&)>& edit,
   config.strategy = strategy;
   EditedPlan plan(config);
   edit(plan);
-  const std::string error = fault_of_gather(plan.program);
+  const std::string error = test::first_proof_error(plan.program);
   EXPECT_NE(test::checker_refusal(plan.program), "") << error;
   return error;
 }

@@ -7,25 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/check.hpp"
 #include "tests/support/checked.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
-#include "verify/proof/prove.hpp"
 
 namespace mfsdp {
 namespace {
 
 using test::EditedPlan;
 using testing::HasSubstr;
-
-std::string first_error(const Program& program) {
-  if (const auto valid = check_structure(program); !valid) return valid.error().message();
-  const Proof proof = prove(program).value();
-  for (const Finding& finding : proof.findings)
-    if (is_error(finding.rule)) return finding.rule + ": " + finding.message;
-  return {};
-}
 
 TEST(Fp8Plans, AreRight) {
   for (const Strategy strategy :
@@ -37,7 +27,8 @@ TEST(Fp8Plans, AreRight) {
       config.microbatches = 1 + static_cast<std::int64_t>(recompute);
       config.fp8_keep_bf16 = recompute == Recompute::full ? 1 : 0;
       const Program program = build_program(config, {}).value();
-      EXPECT_EQ(first_error(program), "") << to_string(strategy) << " " << to_string(recompute);
+      EXPECT_EQ(test::first_proof_error(program), "")
+          << to_string(strategy) << " " << to_string(recompute);
       EXPECT_EQ(test::checker_refusal(program), "") << to_string(strategy);
     }
 }
@@ -56,7 +47,8 @@ TEST(Fp8Plans, OfOtherRecipesAreRight) {
         config.fp8_history = 2, config.fp8_amax = Fp8Amax::most_recent;
       const auto program = build_program(config, {});
       ASSERT_TRUE(program) << program.error().message();
-      EXPECT_EQ(first_error(*program), "") << to_string(recipe) << " " << to_string(recompute);
+      EXPECT_EQ(test::first_proof_error(*program), "")
+          << to_string(recipe) << " " << to_string(recompute);
       EXPECT_EQ(test::checker_refusal(*program), "")
           << to_string(recipe) << " " << to_string(recompute);
     }
@@ -81,7 +73,7 @@ TEST(Fp8Plans, OfOtherFamiliesAreRight) {
     change(config);
     const auto program = build_program(config, {});
     ASSERT_TRUE(program) << program.error().message();
-    EXPECT_EQ(first_error(*program), "");
+    EXPECT_EQ(test::first_proof_error(*program), "");
     EXPECT_EQ(test::checker_refusal(*program), "");
   }
 }
@@ -97,7 +89,7 @@ std::string refused(const std::function<void(EditedPlan&)>& edit, std::int64_t m
   config.microbatches = microbatches;
   EditedPlan plan(config);
   edit(plan);
-  const std::string error = first_error(plan.program);
+  const std::string error = test::first_proof_error(plan.program);
   EXPECT_NE(test::checker_refusal(plan.program), "") << error;
   return error;
 }
@@ -230,7 +222,7 @@ TEST(Fp8Plans, BlocksMultiplyAsConfigured) {
   config.fp8_keep_bf16 = 1;
   Program program = build_program(config, {}).value();
   program.config.fp8_keep_bf16 = 0;
-  EXPECT_THAT(first_error(program), HasSubstr("multiplies in other numbers than FP8"));
+  EXPECT_THAT(test::first_proof_error(program), HasSubstr("multiplies in other numbers than FP8"));
   EXPECT_NE(test::checker_refusal(program), "");
 }
 
@@ -326,10 +318,11 @@ TEST(BlockPlans, BlocksAreTheRecipes) {
   PlanConfig config = test::block_config(Fp8Recipe::blockwise);
   Program program = build_program(config, {}).value();
   program.config.fp8 = Fp8Recipe::mxfp8;
-  EXPECT_THAT(first_error(program), HasSubstr("has attribute 'block' 128; expected 32"));
+  EXPECT_THAT(test::first_proof_error(program),
+              HasSubstr("has attribute 'block' 128; expected 32"));
   EXPECT_NE(test::checker_refusal(program), "");
   program.config.fp8 = Fp8Recipe::current;
-  EXPECT_THAT(first_error(program), HasSubstr("MF113"));
+  EXPECT_THAT(test::first_proof_error(program), HasSubstr("MF113"));
   EXPECT_NE(test::checker_refusal(program), "");
 }
 

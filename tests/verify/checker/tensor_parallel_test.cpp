@@ -25,12 +25,11 @@ using testing::HasSubstr;
 Program right_tp() { return test::shipped_plan("tensor_parallel/llama_tp2.json"); }
 
 /// The first error of the proof. The checker must refuse the plan too.
-std::string first_tp_error(const std::function<void(Program&)>& edit) {
-  Program program = right_tp();
+std::string first_tp_error(const std::function<void(Program&)>& edit,
+                           Program program = right_tp()) {
   edit(program);
   EXPECT_NE(test::checker_refusal(program), "");
-  const auto errors = test::proof_errors(program);
-  return errors.empty() ? std::string() : errors.front();
+  return test::first_proof_error(program);
 }
 
 std::vector<Op>& tp_step(Program& program) { return program.plans[0].segments[0].ops; }
@@ -155,13 +154,8 @@ PlanConfig rows_config(std::int64_t shards = 2) {
   return config;
 }
 
-/// The first error of the proof. The checker must refuse the plan too.
 std::string first_rows_error(const std::function<void(Program&)>& edit, std::int64_t shards = 2) {
-  Program program = build_program(rows_config(shards), {}).value();
-  edit(program);
-  EXPECT_NE(test::checker_refusal(program), "");
-  const auto errors = test::proof_errors(program);
-  return errors.empty() ? std::string() : errors.front();
+  return first_tp_error(edit, build_program(rows_config(shards), {}).value());
 }
 
 void drop(Program& program, const std::string& name) {

@@ -31,16 +31,24 @@ struct RowLoss {
   R loss = 0;
 };
 
+/// The softmax over the columns of one row, without its label. `logit(i)` is element i of the row.
+template <class R, class Logit>
+[[nodiscard]] SoftmaxPart<R> row_softmax(const Logit& logit, std::int64_t columns) {
+  SoftmaxPart<R> row;
+  row.largest = max_lanes<R>(columns, logit);
+  row.sum = sum_lanes<R>(columns, [&logit, largest = row.largest](std::int64_t j) {
+    return exponential(logit(j) - largest);
+  });
+  return row;
+}
+
 /// `logit(i)` is element i of the row.
 template <class R, class Logit>
 [[nodiscard]] RowLoss<R> row_loss(const Logit& logit, std::int64_t vocab, std::int32_t label) {
-  RowLoss<R> row;
-  row.largest = max_lanes<R>(vocab, logit);
-  row.sum = sum_lanes<R>(vocab, [&logit, largest = row.largest](std::int64_t j) {
-    return exponential(logit(j) - largest);
-  });
-  row.loss = logarithm(row.sum) + row.largest - logit(label);
-  return row;
+  const SoftmaxPart<R> row = row_softmax<R>(logit, vocab);
+  return {.largest = row.largest,
+          .sum = row.sum,
+          .loss = logarithm(row.sum) + row.largest - logit(label)};
 }
 
 /// Only the loss. Rows with the label `ignored` do not count. `cap`: 0 is none. `pitch`: elements
@@ -123,11 +131,7 @@ MFSDP_VECTOR_CLONES void softmax_parts(const SoftmaxParts<T>& k, std::int32_t ig
   for (std::size_t i = 0; i < k.labels.size(); ++i) {
     const T* const row = k.logits + static_cast<std::int64_t>(i) * k.row;
     const auto logit = [row](std::int64_t j) { return widen(row[j]); };
-    SoftmaxPart<Real<T>> part;
-    part.largest = max_lanes<Real<T>>(k.vocab, logit);
-    part.sum = sum_lanes<Real<T>>(k.vocab, [&logit, largest = part.largest](std::int64_t j) {
-      return exponential(logit(j) - largest);
-    });
+    SoftmaxPart<Real<T>> part = row_softmax<Real<T>>(logit, k.vocab);
     const std::int64_t own = k.labels[i] - k.vocab_begin;
     if (k.labels[i] != ignored && own >= 0 && own < k.vocab) part.of_label = logit(own);
     k.output[i] = part;

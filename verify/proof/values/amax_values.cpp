@@ -1,11 +1,14 @@
-// Delayed scaling: the history of largest magnitudes (core/plan/fp8.hpp), from step to step.
+// Largest magnitudes that collectives and the history (core/plan/fp8.hpp) keep. Delayed scaling, from
+// step to step:
 //
 //   cast of x, step t   reads     kept amax of x for step t      (before the first step: the host's)
 //                       raises    next amax of x in step t       of each microbatch once
 //   all_reduce, max     next amaxes of step t  ->  those of all ranks
 //   amax_history        all of them  ->  kept amaxes for step t + 1; next amaxes are 0 again
 //
-// A key's microbatch is the step.
+// A key's microbatch is the step. Those of shards of weights that casts are gathered of:
+//
+//   all_reduce, max     amaxes of shards  ->  those of the weights
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,14 +19,6 @@
 #include "verify/proof/values/model_values.hpp"
 
 namespace mfsdp {
-namespace {
-
-bool is_of_weight(Value value) {
-  return value == Value::qkv_weight || value == Value::attention_out_weight ||
-         value == Value::gate_up_weight || value == Value::down_weight;
-}
-
-}  // namespace
 
 /// A cast's scale is of its value's largest magnitude, which the step before kept. Plans that do not
 /// train and first steps read what the host has brought.
@@ -74,15 +69,11 @@ bool ModelValues::is_of_history(const Collective& collective) const {
 /// All ranks take part, after all casts of the step, which check_next_amax() sees to.
 void ModelValues::read_reduced(const Collective& collective) {
   const CellUse* input = use_of(&collective.input);
-  amaxes_.clear();
   const auto& communicator =
       unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
   const Mesh& mesh = unrolled_.program->config.mesh;
-  const Buffer& buffer =
-      unrolled_.program->buffers[unrolled_.index->buffers[collective.input.buffer]];
-  if (input == nullptr || collective.input.buffer != collective.output.buffer || !buffer.holds ||
-      buffer.holds->port != Port::amax_history || collective.input.offset != 0 ||
-      collective.output.offset != 0 ||
+  if (input == nullptr || collective.input.buffer != collective.output.buffer ||
+      collective.input.offset != 0 || collective.output.offset != 0 ||
       collective.count != amax_history::tensors(unrolled_.program->config))
     return report_mismatch("takes a maximum elsewhere than in row 0 of the history");
   if (communicator.size != mesh.world_size())
@@ -90,18 +81,56 @@ void ModelValues::read_reduced(const Collective& collective) {
         fmt::format("takes largest magnitudes over {} ranks; expected all {}, which cast with one "
                     "scale",
                     communicator.size, mesh.world_size()));
-  for (std::uint32_t c = input->first; c < input->last; ++c)
-    amaxes_.push_back(memory_.cells[c].key);
+  for (std::uint32_t c = input->first; c < input->last; ++c) {
+    ValueKey& key = amaxes_.emplace_back(memory_.cells[c].key);
+    if (key.form == ValueForm::next_amax) key.form = ValueForm::reduced_amax;
+  }
 }
 
-void ModelValues::write_reduced(const Collective& collective) {
-  const CellUse* output = use_of(&collective.output);
-  if (output == nullptr || output->last - output->first != amaxes_.size()) return;
-  for (std::uint32_t c = output->first; c < output->last; ++c) {
-    ValueKey key = amaxes_[c - output->first];
-    if (key.form == ValueForm::next_amax) key.form = ValueForm::reduced_amax;
-    memory_.cells[c].key = key;
+/// Largest magnitudes of shards of weights, one after another, become those of the weights: over all
+/// ranks among which the weights are divided.
+void ModelValues::find_largest(const Collective& collective, const CellUse& input) {
+  const Program& program = *unrolled_.program;
+  const auto& axes =
+      program.communicators[unrolled_.index->communicators[collective.communicator]].axes;
+  if (collective.kind != CollectiveKind::all_reduce || collective.reduction != Reduction::max)
+    return report_mismatch(
+        fmt::format("moves {} by a {} with reduction {}; expected an all_reduce that takes the "
+                    "larger one",
+                    in_words(memory_.cells[input.first].key), to_string(collective.kind),
+                    to_string(collective.reduction)));
+  if (collective.input.buffer != collective.output.buffer ||
+      collective.input.offset != collective.output.offset)
+    return report_mismatch("takes largest magnitudes to another place than they are in");
+  std::vector<ValueKey> largest;
+  for (std::uint32_t c = input.first; c < input.last; ++c) {
+    const ValueKey& key = memory_.cells[c].key;
+    if (key.form != ValueForm::amax_of_shard || key.microbatch != step_number() ||
+        memory_.cells[c].place != 0)
+      return report_mismatch(
+          fmt::format("takes the larger one of {}; expected largest magnitudes "
+                      "of this step's shards of weights",
+                      in_words(key)));
+    largest.push_back(key);
+    largest.back().form = ValueForm::amax;
   }
+  for (const Group& group : program.groups) {
+    if (!group.fp8) continue;
+    for (const Axis axis : with_several_ranks(flat_axes(group.weight), program.config.mesh))
+      if (std::ranges::find(axes, axis) == axes.end())
+        return report_mismatch(
+            fmt::format("takes largest magnitudes over ranks that do not have all shards: not over "
+                        "{}",
+                        to_string(axis)));
+  }
+  amaxes_ = std::move(largest);
+}
+
+/// The maxima of either.
+void ModelValues::write_reduced(const CellUse& output) {
+  if (output.last - output.first != amaxes_.size()) return;
+  for (std::uint32_t c = output.first; c < output.last; ++c)
+    memory_.cells[c].key = amaxes_[c - output.first];
 }
 
 /// A column is of a tensor in all its microbatches and on all ranks, or of none: then nothing may
@@ -125,7 +154,7 @@ void ModelValues::read_history(const Kernel& kernel) {
       return report_mismatch(
           fmt::format("keeps {}; expected the {} of this step", in_words(key), to_string(wanted)));
     const std::size_t seen = amax_of_[c].size();
-    if (!is_of_weight(key.value) && seen != in_step)
+    if (!is_weight(key.value) && seen != in_step)
       return report_mismatch(
           fmt::format("keeps the largest magnitude of '{}' of {} microbatches; the step has {}",
                       to_string(key.value), seen, in_step));

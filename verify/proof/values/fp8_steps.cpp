@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/plan/fp8.hpp"
 #include "core/plan/fp8_blocks.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
@@ -17,6 +18,21 @@ Flow reads_form(std::string_view role, Value value, ValueForm form) {
 
 Flow makes_form(std::string_view role, ValueForm form) {
   return {.role = role, .writes = {.value = Value::excused, .form = form}};
+}
+
+/// Where an operand begins in the history of delayed scaling: its row, and the column.
+struct HistoryPlace {
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+};
+std::optional<HistoryPlace> place_in_history(const Operand* operand, const Program& program,
+                                             const ProgramIndex& index) {
+  if (operand == nullptr || program.config.fp8 != Fp8Recipe::delayed) return std::nullopt;
+  const Buffer& buffer = program.buffers[index.buffers[operand->buffer]];
+  if (!buffer.holds || buffer.holds->port != Port::amax_history) return std::nullopt;
+  const std::int64_t element = operand->offset / size_of(DType::fp32);
+  const std::int64_t tensors = amax_history::tensors(program.config);
+  return HistoryPlace{.row = element / tensors, .column = element % tensors};
 }
 
 }  // namespace
@@ -228,6 +244,36 @@ std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe, 
   }
   if (casts && format->has_tensor_scale && operand_of(kernel, "amax") == nullptr)
     return "has no operand 'amax', which gives the tensor's scale";
+  return std::nullopt;
+}
+
+std::optional<std::string> wrong_rows(const Kernel& kernel, const Program& program,
+                                      const ProgramIndex& index) {
+  std::int64_t row = 0;
+  for (const char* role : {"next_amax", "amax", "history"}) {
+    const auto place = place_in_history(operand_of(kernel, role), program, index);
+    if (!place || place->row != row || place->column != 0)
+      return fmt::format("has operand '{}' elsewhere than in row {} of the history", role, row);
+    ++row;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> wrong_history(const Kernel& kernel, const Program& program,
+                                         const ProgramIndex& index, const Plan& plan) {
+  const Operand* next = operand_of(kernel, "next_amax");
+  if (program.config.fp8 != Fp8Recipe::delayed || kernel.kind != KernelKind::cast_scaled) {
+    if (next == nullptr) return std::nullopt;
+    return "keeps a largest magnitude for later steps, which nothing reads";
+  }
+  const auto amax = place_in_history(operand_of(kernel, "amax"), program, index);
+  if (!amax || amax->row != 1) return "has operand 'amax' elsewhere than in row 1 of the history";
+  if (next == nullptr) return std::nullopt;
+  if (plan.role() != PlanRole::train)
+    return "keeps a largest magnitude, in a plan that does not train";
+  const auto kept = place_in_history(next, program, index);
+  if (!kept || kept->row != 0 || kept->column != amax->column)
+    return "has operand 'next_amax' in another column of the history than 'amax', or not in row 0";
   return std::nullopt;
 }
 

@@ -15,7 +15,7 @@
 
 #include "core/base/vocabulary.hpp"
 #include "core/model/model.hpp"
-#include "core/plan/op.hpp"
+#include "core/plan/plan.hpp"
 #include "verify/proof/values/model_steps.hpp"
 
 namespace mfsdp::fp8 {
@@ -48,5 +48,15 @@ namespace mfsdp::fp8 {
 /// one.
 [[nodiscard]] std::optional<std::string> wrong_blocks(const Kernel& kernel, Fp8Recipe recipe,
                                                       bool of_weight);
+
+/// States what is wrong with the places of `amax_history`'s operands: rows of the history in their
+/// order. Values follow what is in the first two.
+[[nodiscard]] std::optional<std::string> wrong_rows(const Kernel& kernel, const Program& program,
+                                                    const ProgramIndex& index);
+/// States what is wrong with the places that a cast, or `amax`, has in the history of delayed
+/// scaling: a tensor has one column, in which its casts find this step's largest magnitude and keep
+/// the next one. A first cast of a step keeps it; evaluation does not.
+[[nodiscard]] std::optional<std::string> wrong_history(const Kernel& kernel, const Program& program,
+                                                       const ProgramIndex& index, const Plan& plan);
 
 }  // namespace mfsdp::fp8

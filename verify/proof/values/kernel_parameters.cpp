@@ -1,5 +1,6 @@
 #include "verify/proof/values/kernel_parameters.hpp"
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
@@ -55,6 +56,42 @@ KernelParameters parameters_of(const Op& op, const Kernel& kernel, const Program
     found.unit = static_cast<std::uint32_t>(program.units[index.units[group.group->unit]].position);
   }
   return found;
+}
+
+std::map<BufferId, ParameterRole> cast_weights_of(const Plan& plan, const Program& program,
+                                                  const ProgramIndex& index,
+                                                  const Layouts& layouts) {
+  std::map<BufferId, ParameterRole> weights;
+  for (const Op& op : ops_of(plan)) {
+    if (const auto* copy = std::get_if<Copy>(&op.body))
+      if (const auto of = weights.find(copy->input.buffer); of != weights.end())
+        weights[copy->output.buffer] = of->second;
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    const bool casts =
+        kernel != nullptr && casts_to_fp8(kernel->kind) && kernel->kind != KernelKind::amax;
+    if (kernel == nullptr || (!casts && kernel->kind != KernelKind::transpose)) continue;
+    const KernelParameters cast = parameters_of(op, *kernel, program, index, layouts);
+    if (cast.count != 1 || cast.astray) continue;
+    for (const Operand& operand : kernel->operands)
+      if (operand.access == Access::write) weights[operand.buffer] = cast.roles[0];
+  }
+  return weights;
+}
+
+bool is_for_gathers(const Kernel& kernel, const Group& group, const Program& program,
+                    const ProgramIndex& index, const Layouts& layouts) {
+  if (kernel.kind == KernelKind::amax) return true;
+  const Attribute* through = kernel.find_attribute("through_bf16");
+  const bool is_rounded = group.dtype == program.config.param_dtype
+                              ? through == nullptr
+                              : through != nullptr && through->value == Rational{.num = 1};
+  const Operand* output = operand_of(kernel, "output");
+  if (output == nullptr || operand_of(kernel, "output_t") != nullptr || !is_rounded ||
+      !layouts.homes[index.buffers[output->buffer]].casts)
+    return false;
+  const auto from = layouts.locate(*operand_of(kernel, "input"));
+  const auto to = layouts.locate(*output);
+  return to->exact && to->group == from->group && to->region == from->region;
 }
 
 }  // namespace mfsdp

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 
 #include "core/plan/plan.hpp"
@@ -26,5 +27,17 @@ struct KernelParameters {
 [[nodiscard]] KernelParameters parameters_of(const Op& op, const Kernel& kernel,
                                              const Program& program, const ProgramIndex& index,
                                              const Layouts& layouts);
+
+/// The weights that casts in a buffer, or copies of them, are of. It only shows which GEMM a kernel
+/// may be: values decide whether it is.
+[[nodiscard]] std::map<BufferId, ParameterRole> cast_weights_of(const Plan& plan,
+                                                                const Program& program,
+                                                                const ProgramIndex& index,
+                                                                const Layouts& layouts);
+
+/// Whether the cast of a shard of that group goes to the memory of gathered casts, to where its
+/// shard is, and rounds to the compute dtype first; `amax` goes nowhere.
+[[nodiscard]] bool is_for_gathers(const Kernel& kernel, const Group& group, const Program& program,
+                                  const ProgramIndex& index, const Layouts& layouts);
 
 }  // namespace mfsdp

@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "core/plan/fp8.hpp"
 #include "core/plan/fp8_blocks.hpp"
 #include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
@@ -112,7 +111,8 @@ class Binder {
     if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
       return std::move(out_);
     out_.applies = true;
-    if (program_.config.has_fp8()) find_cast_weights();
+    if (program_.config.has_fp8())
+      cast_weights_ = cast_weights_of(plan_, program_, index_, layouts_);
     for (const Op& op : ops_of(plan_)) {
       op_ = &op;
       if (const auto* kernel = std::get_if<Kernel>(&op.body)) bind(*kernel);
@@ -131,10 +131,15 @@ class Binder {
   }
 
   /// The op has a finding: its results are accepted as any value.
-  void excuse() {
+  void excuse() { finish({.excused = true, .first_flow = flow_count()}); }
+  /// The op is that step, with the flows from its first one on.
+  void finish(BoundStep bound) {
+    bound.last_flow = flow_count();
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
-    const auto at = static_cast<std::uint32_t>(out_.flows.size());
-    out_.steps.push_back({.excused = true, .owner = {}, .first_flow = at, .last_flow = at});
+    out_.steps.push_back(bound);
+  }
+  [[nodiscard]] std::uint32_t flow_count() const {
+    return static_cast<std::uint32_t>(out_.flows.size());
   }
   void fail_step(const std::string& what) {
     report(what);
@@ -169,7 +174,9 @@ class Binder {
     }
     if (takes_gradients(kernel)) return;
     switch (kernel.kind) {
-      case KernelKind::amax_history: return check_history(kernel);
+      case KernelKind::amax_history:
+        if (const auto wrong = fp8::wrong_rows(kernel, program_, index_)) report(*wrong);
+        return;
       case KernelKind::loss_finish:
       case KernelKind::norm_finish:
       case KernelKind::token_copy: return;
@@ -177,78 +184,12 @@ class Binder {
     }
   }
 
-  /// The weights that casts in a buffer, or copies of them, are of. It only shows which GEMM a
-  /// kernel may be: values decide whether it is.
-  void find_cast_weights() {
-    for (const Op& op : ops_of(plan_)) {
-      if (const auto* copy = std::get_if<Copy>(&op.body))
-        if (const auto of = cast_weights_.find(copy->input.buffer); of != cast_weights_.end())
-          cast_weights_[copy->output.buffer] = of->second;
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      const bool casts =
-          kernel != nullptr && casts_to_fp8(kernel->kind) && kernel->kind != KernelKind::amax;
-      if (kernel == nullptr || (!casts && kernel->kind != KernelKind::transpose)) continue;
-      op_ = &op;
-      const KernelParameters cast = parameters_of(*kernel);
-      if (cast.count != 1 || cast.homeless || cast.astray) continue;
-      for (const Operand& operand : kernel->operands)
-        if (operand.access == Access::write) cast_weights_[operand.buffer] = cast.roles[0];
-    }
-  }
-
-  /// Where an operand begins in the history of delayed scaling: its row, and the column.
-  struct HistoryPlace {
-    std::int64_t row = 0;
-    std::int64_t column = 0;
-  };
-  [[nodiscard]] std::optional<HistoryPlace> place_in_history(const Operand* operand) const {
-    if (operand == nullptr || program_.config.fp8 != Fp8Recipe::delayed) return std::nullopt;
-    const Buffer& buffer = program_.buffers[index_.buffers[operand->buffer]];
-    if (!buffer.holds || buffer.holds->port != Port::amax_history) return std::nullopt;
-    const std::int64_t element = operand->offset / size_of(DType::fp32);
-    const std::int64_t tensors = amax_history::tensors(program_.config);
-    return HistoryPlace{.row = element / tensors, .column = element % tensors};
-  }
-
-  /// Rows of the history in their order; values follow what is in the first two.
-  void check_history(const Kernel& kernel) {
-    std::int64_t row = 0;
-    for (const char* role : {"next_amax", "amax", "history"}) {
-      const auto place = place_in_history(operand_of(kernel, role));
-      if (!place || place->row != row || place->column != 0)
-        return report(
-            fmt::format("has operand '{}' elsewhere than in row {} of the history", role, row));
-      ++row;
-    }
-  }
-
-  /// A tensor has one column, in which its casts find this step's largest magnitude and keep the
-  /// next one. A first cast of a step keeps it; evaluation does not.
-  [[nodiscard]] std::optional<std::string> wrong_history(const Kernel& kernel) const {
-    const Operand* next = operand_of(kernel, "next_amax");
-    if (program_.config.fp8 != Fp8Recipe::delayed || kernel.kind != KernelKind::cast_scaled) {
-      if (next == nullptr) return std::nullopt;
-      return "keeps a largest magnitude for later steps, which nothing reads";
-    }
-    const auto amax = place_in_history(operand_of(kernel, "amax"));
-    if (!amax || amax->row != 1) return "has operand 'amax' elsewhere than in row 1 of the history";
-    if (next == nullptr) return std::nullopt;
-    if (plan_.role() != PlanRole::train)
-      return "keeps a largest magnitude, in a plan that does not train";
-    const auto kept = place_in_history(next);
-    if (!kept || kept->row != 0 || kept->column != amax->column)
-      return "has operand 'next_amax' in another column of the history than 'amax', or not in row "
-             "0";
-    return std::nullopt;
-  }
-
   /// The largest magnitude of a value, or a cast of it.
   void bind_cast(const Kernel& kernel) {
     if (!program_.config.has_fp8()) return fail_step("is for FP8, which is not configured");
     const KernelParameters parameters = parameters_of(kernel);
-    if (parameters.homeless) return fail_step("reads a weight in a buffer that holds none");
     if (parameters.astray) return excuse();
-    BoundStep bound{.first_flow = static_cast<std::uint32_t>(out_.flows.size()), .casts = true};
+    BoundStep bound{.first_flow = flow_count(), .casts = true};
     const Operand* input = operand_of(kernel, "input");
     const std::int64_t rows = input->shape.empty() ? 0 : input->shape[0];
     if (auto wrong = fp8::wrong_blocks(kernel, program_.config.fp8, parameters.count > 0))
@@ -264,7 +205,8 @@ class Binder {
       if (!parameters.shard && input->shape != parameters.parameter->shape)
         return fail_step(fmt::format("reads parameter '{}' as a matrix of another shape",
                                      to_string(*bound.role)));
-      if (parameters.shard && !is_for_gathers(kernel, *parameters.group))
+      if (parameters.shard &&
+          !is_for_gathers(kernel, *parameters.group, program_, index_, layouts_))
         return fail_step(
             "does not cast a shard as it lies, rounded to the compute dtype, to where casts of it "
             "are gathered");
@@ -277,7 +219,7 @@ class Binder {
           input->touched_bytes() != buffer.size.value)
         return fail_step("does not read the whole of a value, of all tokens");
     }
-    if (auto wrong = wrong_history(kernel)) return fail_step(*wrong);
+    if (auto wrong = fp8::wrong_history(kernel, program_, index_, plan_)) return fail_step(*wrong);
     next_ = 0;
     for (const Flow& flow :
          fp8::cast_flows(kernel, program_.config.fp8, parameters.shard.value_or(0) > 0)) {
@@ -285,27 +227,9 @@ class Binder {
       // weights.cpp follows casts that are gathered.
       const bool gathered = flow.role == "output" && parameters.shard;
       if (flow.role.empty() || of_parameter || gathered) continue;
-      if (!bind_flow(kernel, {}, flow, rows)) return;
-      out_.flows.back().row_bytes = 0;
+      if (!bind_flow(kernel, {}, flow, 0)) return;
     }
-    bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
-    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
-    out_.steps.push_back(bound);
-  }
-
-  /// Whether a cast goes to the memory of gathered casts, to where its shard is; `amax` goes nowhere.
-  [[nodiscard]] bool is_for_gathers(const Kernel& kernel, const Group& group) const {
-    const Attribute* through = kernel.find_attribute("through_bf16");
-    if (kernel.kind == KernelKind::amax) return true;
-    const Operand* output = operand_of(kernel, "output");
-    const bool rounds = group.dtype != program_.config.param_dtype;
-    if (output == nullptr || operand_of(kernel, "output_t") != nullptr ||
-        rounds != (through != nullptr && through->value == Rational{.num = 1}) ||
-        (!rounds && through != nullptr) || !layouts_.homes[index_.buffers[output->buffer]].casts)
-      return false;
-    const auto from = layouts_.locate(*operand_of(kernel, "input"));
-    const auto to = layouts_.locate(*output);
-    return to->exact && to->group == from->group && to->region == from->region;
+    finish(bound);
   }
 
   /// A gathered cast of a weight as a whole, or the cast of a value.
@@ -315,7 +239,7 @@ class Binder {
     if (parameters.astray) return excuse();
     const Operand& input = *operand_of(kernel, "input");
     const bool wide = input.dtype == DType::fp8_e5m2;
-    BoundStep bound{.first_flow = static_cast<std::uint32_t>(out_.flows.size()), .casts = true};
+    BoundStep bound{.first_flow = flow_count(), .casts = true};
     next_ = 0;
     if (parameters.count > 0) {
       bound.role = parameters.roles[0];
@@ -339,9 +263,7 @@ class Binder {
         .role = "output",
         .writes = {.value = Value::excused, .form = wide ? ValueForm::e5m2_t : ValueForm::e4m3_t}};
     if (!bind_flow(kernel, {}, made, 0)) return;
-    bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
-    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
-    out_.steps.push_back(bound);
+    finish(bound);
   }
 
   /// The parameter whose weight or gradient an FP8 GEMM has.
@@ -400,37 +322,37 @@ class Binder {
       tokens = program_.config.sequence_tokens();
     // Ranks of tp may have other rows of a value each; which of the two it is shows in its layout.
     const std::int64_t part = tokens / program_.config.mesh.size(Axis::tp);
-    if (rows != wanted_rows(kernel, *step, tokens) && rows != wanted_rows(kernel, *step, part))
+    const bool of_whole_rows = rows == wanted_rows(kernel, *step, tokens);
+    const bool of_own_rows = rows == wanted_rows(kernel, *step, part);
+    if (!of_whole_rows && !of_own_rows)
       return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
     if (is_gemm(kernel.kind) && !has_scale(kernel, role))
       return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
     if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
-                    .of_whole_rows = rows == wanted_rows(kernel, *step, tokens),
-                    .of_own_rows = rows == wanted_rows(kernel, *step, part),
+                    .of_whole_rows = of_whole_rows,
+                    .of_own_rows = of_own_rows,
                     .role = role,
                     .group = group,
-                    .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
+                    .first_flow = flow_count(),
                     .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
     next_ = 0;
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
       const bool gathered = of_fp8 && flow.role == "weight" && parameters.count > 0;
-      if (!flow.role.empty() && is_there && !gathered && !bind_flow(kernel, *step, flow, rows))
+      const bool has_rows = !cast || flow.role == "gate_up";
+      if (!flow.role.empty() && is_there && !gathered &&
+          !bind_flow(kernel, *step, flow, has_rows ? rows : 0))
         return;
-      if (cast && flow.role != "gate_up" && !flow.role.empty()) out_.flows.back().row_bytes = 0;
     }
     if (!cast && operand_of(kernel, "amax") != nullptr) {
       const std::optional<Flow> amax = fp8::amax_flow(kernel.kind, *step);
       if (!takes_amaxes(program_.config.fp8) || !amax)
         return fail_step("takes the largest magnitude of what no FP8 GEMM reads");
-      if (!bind_flow(kernel, *step, *amax, rows)) return;
-      out_.flows.back().row_bytes = 0;
+      if (!bind_flow(kernel, *step, *amax, 0)) return;
     }
-    bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
-    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
-    out_.steps.push_back(bound);
+    finish(bound);
   }
 
   /// The rows of a step on a rank with these tokens. A chunk has as many as it states, up to all.
@@ -615,6 +537,7 @@ class Binder {
     return operand_of(kernel, role);
   }
 
+  /// `rows`: of the operand, by token; 0: it has none.
   bool bind_flow(const Kernel& kernel, const ModelStep& step, const Flow& flow, std::int64_t rows) {
     const Operand* operand = find(kernel, flow.role);
     if (operand == nullptr) {

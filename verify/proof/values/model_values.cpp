@@ -11,7 +11,6 @@
 #include "verify/proof/values/fp8_steps.hpp"
 
 namespace mfsdp {
-namespace {}  // namespace
 
 /// Tokens belong to no block, and casts of weights to no microbatch.
 ValueKey ModelValues::key_of(const OwnedValue& term, const ValueKey& base) const {
@@ -48,8 +47,10 @@ void ModelValues::read(std::uint32_t instance) {
     return read_step(binding_.steps[step]);
   if (!binding_.applies) return;
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
-    if (is_of_history(*collective)) return read_reduced(*collective);
-    return exchange(*collective);
+    base_ = {};
+    moved_from_ = 0;
+    amaxes_.clear();
+    return is_of_history(*collective) ? read_reduced(*collective) : exchange(*collective);
   }
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return check_log_probs(*copy);
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
@@ -64,16 +65,10 @@ void ModelValues::write(std::uint32_t instance) {
   if (!binding_.applies) return;
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
   if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
-    if (is_of_history(*collective)) return write_reduced(*collective);
     const CellUse* output = use_of(&collective->output);
-    if (output != nullptr && is_weight(base_.value)) {
-      for (std::uint32_t c = output->first; c < output->last; ++c) {
-        memory_.cells[c].key = largest_[c - output->first];
-        memory_.cells[c].place = 0;
-      }
-      return;
-    }
-    if (output != nullptr && base_.value != Value::unknown) put(*output, base_, moved_from_);
+    if (output == nullptr) return;
+    if (!amaxes_.empty()) return write_reduced(*output);
+    if (base_.value != Value::unknown) put(*output, base_, moved_from_);
     return;
   }
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
@@ -357,8 +352,6 @@ void ModelValues::check_outside(const CellUse& use) {
 /// Collectives move two kinds of model values, rows of experts and rows of heads: `base_` is then
 /// the received value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
-  base_ = {};
-  moved_from_ = 0;
   const CellUse* input = use_of(&collective.input);
   if (input == nullptr || collective.kind == CollectiveKind::send ||
       collective.kind == CollectiveKind::recv)
@@ -392,45 +385,6 @@ void ModelValues::exchange(const Collective& collective) {
   if (key.value == Value::unknown)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
-}
-
-/// Largest magnitudes of shards of weights, one after another, become those of the weights: over all
-/// ranks among which the weights are divided.
-void ModelValues::find_largest(const Collective& collective, const CellUse& input) {
-  const Program& program = *unrolled_.program;
-  const auto& axes =
-      program.communicators[unrolled_.index->communicators[collective.communicator]].axes;
-  if (collective.kind != CollectiveKind::all_reduce || collective.reduction != Reduction::max)
-    return report_mismatch(
-        fmt::format("moves {} by a {} with reduction {}; expected an all_reduce that takes the "
-                    "larger one",
-                    in_words(memory_.cells[input.first].key), to_string(collective.kind),
-                    to_string(collective.reduction)));
-  if (collective.input.buffer != collective.output.buffer ||
-      collective.input.offset != collective.output.offset)
-    return report_mismatch("takes largest magnitudes to another place than they are in");
-  largest_.clear();
-  for (std::uint32_t c = input.first; c < input.last; ++c) {
-    const ValueKey& key = memory_.cells[c].key;
-    if (key.form != ValueForm::amax_of_shard || key.microbatch != step_number() ||
-        memory_.cells[c].place != 0)
-      return report_mismatch(
-          fmt::format("takes the larger one of {}; expected largest magnitudes "
-                      "of this step's shards of weights",
-                      in_words(key)));
-    largest_.push_back(key);
-    largest_.back().form = ValueForm::amax;
-  }
-  for (const Group& group : program.groups) {
-    if (!group.fp8) continue;
-    for (const Axis axis : with_several_ranks(flat_axes(group.weight), program.config.mesh))
-      if (std::ranges::find(axes, axis) == axes.end())
-        return report_mismatch(
-            fmt::format("takes largest magnitudes over ranks that do not have all shards: not over "
-                        "{}",
-                        to_string(axis)));
-  }
-  base_ = {.value = Value::qkv_weight};
 }
 
 /// Collectives over the axis of layouts move all of a value from one layout to another.

@@ -88,14 +88,15 @@ class ModelValues {
   void find_owner(const BoundStep& step);
   void find_cast(const BoundStep& step);
   void check_fp8_block();
-  // Delayed scaling (amax_values.cpp).
+  // Largest magnitudes (amax_values.cpp).
   void check_kept_amax(const CellUse& use);
   void check_next_amax(const CellUse& use);
   void read_history(const Kernel& kernel);
   void write_history(const Kernel& kernel);
   [[nodiscard]] bool is_of_history(const Collective& collective) const;
   void read_reduced(const Collective& collective);
-  void write_reduced(const Collective& collective);
+  void find_largest(const Collective& collective, const CellUse& input);
+  void write_reduced(const CellUse& output);
   void check(const BoundStep& step, const BoundFlow& flow);
   void check_window();
   void check_outside(const CellUse& use);
@@ -105,7 +106,6 @@ class ModelValues {
   void find_layouts(const BoundStep& step);
   void check_gradient(const BoundStep& step, ValueLayout layout);
   void exchange(const Collective& collective);
-  void find_largest(const Collective& collective, const CellUse& input);
   void move_layout(const Collective& collective, const ValueKey& key);
   void gather_softmax(const Collective& collective, const CellUse& input);
   void copy_tokens(const Kernel& kernel);
@@ -157,9 +157,9 @@ class ModelValues {
   /// By cell of the history's first row: microbatches whose largest magnitude it has in this step.
   std::map<std::uint32_t, std::set<std::uint32_t>> amax_of_;
   std::uint32_t kept_until_ = 0;  ///< the last microbatch of which the history has them
-  std::vector<ValueKey> amaxes_;  ///< that the instance has read, by cell
+  /// Largest magnitudes that the instance has read, by cell; a collective's are reduced.
+  std::vector<ValueKey> amaxes_;
   std::int64_t first_row_ = 0;
-  std::vector<ValueKey> largest_{};                 ///< of weights, made of their shards'
   std::int64_t moved_from_ = 0;                     ///< byte of the value that a collective moves
   std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed
   ValueLayout made_ = ValueLayout::whole;           ///< of what it makes
