@@ -292,10 +292,6 @@ Flag flag_of(const ConfigField& field, CommonOptions& options) {
           .values = std::visit(ValuesOf{field}, field.member)};
 }
 
-}  // namespace
-
-namespace {
-
 Flag exchange_flag(ContextExchange& target) {
   Flag flag = bound_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)", target,
                          read_exchange);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,6 +36,10 @@ struct RecomputePolicy {
 
   friend bool operator==(const RecomputePolicy&, const RecomputePolicy&) = default;
 };
+
+/// Matrices of a block that can multiply in FP8.
+inline constexpr std::array kFp8Matrices{ParameterRole::qkv, ParameterRole::attention_out,
+                                         ParameterRole::gate_up, ParameterRole::down};
 
 /// Each member is a field with an entry in config_fields.hpp, which explains how to add one. Only
 /// the model has its own description.
@@ -126,9 +131,8 @@ struct PlanConfig {
   /// Whether GEMMs of that block read casts of its matrix that are gathered. Then its group has no
   /// other parameter.
   [[nodiscard]] bool gathers_fp8(std::int64_t block, ParameterRole role) const {
-    using enum ParameterRole;
-    const bool of_linear = role == qkv || role == attention_out || role == gate_up || role == down;
-    return fp8_gather && of_linear && has_fp8(block);
+    return fp8_gather && has_fp8(block) &&
+           std::ranges::find(kFp8Matrices, role) != kFp8Matrices.end();
   }
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
   /// Whether a parameter of a unit is stored in fewer bits than the compute dtype has.

@@ -53,5 +53,9 @@ struct BlockFormat {
 [[nodiscard]] constexpr bool takes_amaxes(Fp8Recipe recipe) {
   return recipe == Fp8Recipe::current || recipe == Fp8Recipe::nvfp4;
 }
+/// Whether those of that block's layers do.
+[[nodiscard]] inline bool takes_amaxes(const PlanConfig& config, std::int64_t block) {
+  return config.has_fp8(block) && takes_amaxes(config.fp8);
+}
 
 }  // namespace mfsdp

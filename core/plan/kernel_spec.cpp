@@ -15,9 +15,7 @@ constexpr Element element_of() {
   if constexpr (std::is_same_v<T, Fp16>) return Element::gradient;
   if constexpr (std::is_same_v<T, std::int32_t>) return Element::int32;
   if constexpr (std::is_same_v<T, std::uint8_t>) return Element::bytes;
-  if constexpr (std::is_same_v<T, AnyFp8>) return Element::fp8;
-  if constexpr (std::is_same_v<T, BlockCode>) return Element::codes;
-  if constexpr (std::is_same_v<T, BlockScale>) return Element::scales;
+  if constexpr (requires { T::element; }) return T::element;
   return Element::statistic;
 }
 

@@ -9,11 +9,13 @@
 // their own, on purpose.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -163,16 +165,25 @@ enum class Element {
   bytes
 };
 
-/// Whether an operand of that element may be of that dtype, where it is one of several that the
-/// kernel's other operands do not determine.
-[[nodiscard]] constexpr bool is_one_of(Element element, DType dtype) {
+inline constexpr std::array kFp8Types{DType::fp8_e4m3, DType::fp8_e5m2};
+inline constexpr std::array kCodeTypes{DType::fp8_e4m3, DType::fp4_e2m1x2};
+inline constexpr std::array kScaleTypes{DType::fp32, DType::e8m0, DType::fp8_e4m3};
+
+/// The dtypes of which an operand of that element states one, because the kernel's other operands do
+/// not determine it; none of other elements.
+[[nodiscard]] constexpr std::span<const DType> dtypes_of(Element element) {
   switch (element) {
-    case Element::fp8: return is_fp8(dtype);
-    case Element::codes: return dtype == DType::fp8_e4m3 || dtype == DType::fp4_e2m1x2;
-    case Element::scales:
-      return dtype == DType::fp32 || dtype == DType::e8m0 || dtype == DType::fp8_e4m3;
-    default: return false;
+    case Element::fp8: return kFp8Types;
+    case Element::codes: return kCodeTypes;
+    case Element::scales: return kScaleTypes;
+    default: return {};
   }
+}
+
+/// Whether that dtype is one of dtypes_of().
+[[nodiscard]] constexpr bool is_one_of(Element element, DType dtype) {
+  const std::span<const DType> all = dtypes_of(element);
+  return std::ranges::find(all, dtype) != all.end();
 }
 
 /// times * first * second. A name is an attribute's, or stands for whatever the first operand with

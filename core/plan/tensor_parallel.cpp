@@ -2,19 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <string>
-#include <string_view>
-#include <utility>
-
-#include "core/plan/transport.hpp"
+#include "core/plan/parallel_checks.hpp"
 
 namespace mfsdp {
 namespace {
 
-Result<void> no_tp_with(std::string_view what) {
-  return fail("--tp", fmt::format("cannot be combined with {} so far", what));
-}
+Result<void> no_tp_with(std::string_view what) { return cannot_combine("--tp", what); }
 
 /// Llama's blocks, without options of other models.
 Result<void> check_plain(const ModelShape& model) {
@@ -47,15 +40,12 @@ Result<void> check_plain(const ModelShape& model) {
 }  // namespace
 
 Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens, std::int64_t ranks) {
-  for (const auto& [what, size] :
-       {std::pair{"attention heads", model.heads}, std::pair{"key-value heads", model.kv_heads},
-        std::pair{"features of the MLP", model.intermediate},
-        std::pair{"ids of the vocabulary", model.vocab},
-        std::pair{"tokens of a microbatch (--micro-batch x --seq-len)", tokens}})
-    if (size % ranks != 0)
-      return fail("--tp", fmt::format("expected a number of ranks that divides the {} {}, got {}",
-                                      size, what, ranks));
-  return {};
+  return check_equal_shares("--tp", ranks,
+                            {{"attention heads", model.heads},
+                             {"key-value heads", model.kv_heads},
+                             {"features of the MLP", model.intermediate},
+                             {"ids of the vocabulary", model.vocab},
+                             {"tokens of a microbatch (--micro-batch x --seq-len)", tokens}});
 }
 
 Result<void> check_tensor_parallel(const PlanConfig& config) {
@@ -64,7 +54,6 @@ Result<void> check_tensor_parallel(const PlanConfig& config) {
   MFSDP_TRY(check_tensor_shares(config.model, config.tokens_per_microbatch(),
                                 config.mesh.size(Axis::tp)));
   if (config.mesh.size(Axis::pp) > 1) return no_tp_with("ranks on pp");
-  if (config.mesh.size(Axis::cp) > 1) return no_tp_with("--cp");
   if (!config.mesh.experts.empty()) return no_tp_with("--ep");
   if (config.strategy == Strategy::no_shard)
     return fail("--strategy",
@@ -82,11 +71,7 @@ Result<void> check_tensor_parallel(const PlanConfig& config) {
   if (config.state_dtype == StateDtype::blockwise8) return no_tp_with("--state-dtype blockwise8");
   if (config.layout != LayoutRule::packed)
     return no_tp_with(fmt::format("--layout {}", to_string(config.layout)));
-  for (const auto& [flag, transport] :
-       {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
-    if (traits_of(transport).uses_windows)
-      return no_tp_with(fmt::format("{} {}", flag, to_string(transport)));
-  return {};
+  return check_without_windows("--tp", config);
 }
 
 }  // namespace mfsdp

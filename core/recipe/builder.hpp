@@ -94,10 +94,11 @@ struct Linear {
 /// the last addition.
 [[nodiscard]] std::string stream_name(const ModelShape& model);
 
-/// Whether a block casts the gradient of the residual; `fp8`: its layers multiply in FP8. With output
-/// norms it casts what their backward makes of it.
-[[nodiscard]] inline bool casts_residual_gradient(const ModelShape& model, bool fp8) {
-  return fp8 && !model.output_norms;
+/// Whether a block casts the gradient of the residual by the largest magnitude of that tensor;
+/// `by_amax`: its casts read largest magnitudes of the tensors themselves. With output norms it casts
+/// what their backward makes of the gradient.
+[[nodiscard]] inline bool casts_residual_gradient(const ModelShape& model, bool by_amax) {
+  return by_amax && !model.output_norms;
 }
 
 /// Builds a recipe. The first kernel that names a tensor declares it: with the operand's elements,
@@ -256,7 +257,7 @@ class Builder {
   struct BlockCasts {
     std::string row{}, row_scale{}, transposed{}, transposed_scale{}, tensor_scale{};
   };
-  /// What a GEMM reads of a tensor's casts, and the role that names it.
+  /// Casts of a tensor that a GEMM reads, and the role that names them.
   struct BlockOperand {
     std::string role;
     const BlockCasts& casts;

@@ -80,8 +80,7 @@ class HeadRecipe {
                       .d_residual = from(Source::microbatch, on("d_residual")),
                       .adds = false,
                       .takes_amax = casts_residual_gradient(
-                          b_.config.model, b_.config.has_fp8(b_.config.model.layers - 1) &&
-                                               takes_amaxes(b_.config.fp8))});
+                          b_.config.model, takes_amaxes(b_.config, b_.config.model.layers - 1))});
     b_.phase = Phase::forward;
     b_.target = &b_.recipe.eval;
     for (std::int64_t begin = 0; begin < s_.tokens; begin += chunk_)

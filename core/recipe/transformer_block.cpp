@@ -475,14 +475,14 @@ class BlockRecipe {
 
   void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
                      RecipeOperand input, const std::string& rstd) {
-    const bool of_fp8 = role == ParameterRole::post_norm ? b_.casts_by_amax() : amax_below_;
+    const bool by_amax = role == ParameterRole::post_norm ? b_.casts_by_amax() : amax_below_;
     b_.norm_backward({.name = name,
                       .role = role,
                       .d_normed = kept_or(on("d_normed", d_normed)),
                       .input = std::move(input),
                       .rstd = on("rstd", rstd),
                       .d_residual = residual_gradient("d_residual"),
-                      .takes_amax = casts_residual_gradient(model_, of_fp8)});
+                      .takes_amax = casts_residual_gradient(model_, by_amax)});
   }
 
   void backward_attention() {

@@ -104,6 +104,17 @@ void Emitter::record(StreamRole stream, Phase phase, const std::string& name) {
   emit(stream, phase, std::nullopt, name, Record{.event = event(name)});
 }
 
+void Emitter::max_over_ranks(Phase phase, std::string name, const Region& values) {
+  emit(StreamRole::outer, phase, std::nullopt, std::move(name),
+       Collective{.kind = CollectiveKind::all_reduce,
+                  .communicator = communicator(kWorld),
+                  .reduction = Reduction::max,
+                  .count = values.shape[0],
+                  .dtype = values.dtype,
+                  .input = operand("input", Access::read, values),
+                  .output = operand("output", Access::write, values)});
+}
+
 void Emitter::wait(StreamRole stream, Phase phase, const std::string& name) {
   emit(stream, phase, std::nullopt, name, Wait{.event = event(name), .bindings = {}});
 }

@@ -68,6 +68,8 @@ class Emitter {
   void wait(StreamRole stream, Phase phase, const std::string& event);
   void acquire(StreamRole stream, Phase phase, BufferId buffer);
   void release(StreamRole stream, Phase phase, BufferId buffer);
+  /// On the stream `outer`: each value becomes the largest of all ranks.
+  void max_over_ranks(Phase phase, std::string name, const Region& values);
 
   /// The buffer with that name, created on first use.
   BufferId buffer(const std::string& name, const BufferForm& form);

@@ -44,14 +44,7 @@ void MicrobatchSchedule::cast_weights() {
                      .shape = {static_cast<std::int64_t>(state_.fp8_groups)}};
     e_.record(StreamRole::compute, Phase::refresh, event("weight_amax"));
     e_.wait(StreamRole::outer, Phase::refresh, event("weight_amax"));
-    e_.emit(StreamRole::outer, Phase::refresh, std::nullopt, event("weight_amax.all_reduce"),
-            Collective{.kind = CollectiveKind::all_reduce,
-                       .communicator = e_.communicator(kWorld),
-                       .reduction = Reduction::max,
-                       .count = all.shape[0],
-                       .dtype = all.dtype,
-                       .input = operand("input", Access::read, all),
-                       .output = operand("output", Access::write, all)});
+    e_.max_over_ranks(Phase::refresh, event("weight_amax.all_reduce"), all);
     e_.record(StreamRole::outer, Phase::refresh, event("weight_amax.whole"));
     e_.wait(StreamRole::compute, Phase::refresh, event("weight_amax.whole"));
   }
@@ -107,11 +100,11 @@ void MicrobatchSchedule::gather_casts_once(const UnitState& unit) {
             group.group->id);
   }
   e_.record(on->gather_stream, Phase::refresh, event("casts." + unit.name));
-  casts_awaited_.insert(unit.id.value);
+  casts_not_waited_for_.insert(unit.id.value);
 }
 
 void MicrobatchSchedule::await_casts(std::size_t unit) {
-  if (casts_awaited_.erase(unit) > 0)
+  if (casts_not_waited_for_.erase(unit) > 0)
     e_.wait(StreamRole::compute, phase_, event("casts." + state_.units[unit].name));
 }
 

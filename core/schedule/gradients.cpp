@@ -55,13 +55,11 @@ BufferId MicrobatchSchedule::gradient_buffer(const GroupState& group) const {
 }
 
 std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupState& group) const {
-  if (group.group->fp8)
-    return unit.name + "." + std::string(to_string(group.group->parameters[0].role));
-  const std::string_view suffix = suffix_of(*group.group, config_.mesh);
+  const std::string suffix = suffix_of(*group.group, config_.mesh);
   const auto first = std::ranges::find_if(unit.trainable, [&](std::size_t g) {
     return suffix_of(*state_.groups[g].group, config_.mesh) == suffix;
   });
-  const std::string name = unit.name + std::string(suffix);
+  const std::string name = unit.name + suffix;
   return &group == &state_.groups[*first] ? name : name + ".vectors";
 }
 

@@ -13,10 +13,6 @@ bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
   return std::ranges::find(units, unit) != units.end();
 }
 
-std::string cast_name(const Group& group) {
-  return "." + std::string(to_string(group.parameters[0].role));
-}
-
 /// Buffers of the gathered units, ascending.
 std::vector<BufferId> live_buffers(const MicrobatchSchedule::Carry& carry) {
   std::vector<BufferId> live;
@@ -315,9 +311,7 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
                         .dtype = dtype,
                         .shape = {quantised ? nf4_bytes(group.elements) : group.elements}};
     e_.emit(StreamRole::all_gather, phase_, unit.id,
-            unit.name + (quantised   ? ".base.all_gather"
-                         : group.fp8 ? cast_name(group) + ".all_gather"
-                                     : std::string(suffix_of(group, config_.mesh)) + ".all_gather"),
+            unit.name + (quantised ? ".base" : suffix_of(group, config_.mesh)) + ".all_gather",
             Collective{.kind = CollectiveKind::all_gather,
                        .communicator = communicator,
                        .reduction = Reduction::none,

@@ -162,10 +162,11 @@ class MicrobatchSchedule {
   std::vector<std::vector<std::size_t>> resident_;
   std::vector<GradientSpan> gradients_;  // per unit
   Carry carry_;
-  Phase phase_ = Phase::forward;         // of the use that is being emitted
-  bool gradient_begun_ = false;          // a unit of this microbatch has begun its gradient
-  std::set<std::size_t> fresh_waited_;   // units whose update was waited for in this step
-  std::set<std::size_t> casts_awaited_;  // units whose casts compute has not waited for
+  Phase phase_ = Phase::forward;                // of the use that is being emitted
+  bool gradient_begun_ = false;                 // a unit of this microbatch has begun its gradient
+  std::set<std::size_t> fresh_waited_;          // units whose update was waited for in this step
+  std::set<std::size_t> casts_not_waited_for_;  // units whose gathered casts compute has still to
+                                                // wait for
 };
 
 }  // namespace mfsdp::schedule

@@ -83,16 +83,15 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
     // all blocks have nearly as many.
     const bool is_peak = recompute == Recompute::full ||
                          (recompute == Recompute::selective && block + 1 == config_.model.layers);
-    const BlockKind kind{
-        .first = block == 0,
-        .recompute = recompute,
-        .slides = config_.model.slides(block),
-        .other_rope = config_.model.has_other_rope(block),
-        .experts = config_.model.has_experts(block),
-        .fp8 = config_.has_fp8(block),
-        .amax_below = block > 0 && config_.has_fp8(block - 1) && takes_amaxes(config_.fp8),
-        .transposes_d_output =
-            is_peak && config_.has_fp8(block) && config_.fp8 == Fp8Recipe::current};
+    const BlockKind kind{.first = block == 0,
+                         .recompute = recompute,
+                         .slides = config_.model.slides(block),
+                         .other_rope = config_.model.has_other_rope(block),
+                         .experts = config_.model.has_experts(block),
+                         .fp8 = config_.has_fp8(block),
+                         .amax_below = block > 0 && takes_amaxes(config_, block - 1),
+                         .transposes_d_output = is_peak && config_.has_fp8(block) &&
+                                                config_.fp8 == Fp8Recipe::current};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {

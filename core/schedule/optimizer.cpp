@@ -14,16 +14,18 @@ Region vector_of(BufferId buffer, std::int64_t elements, DType dtype = DType::fp
   return {.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {elements}, .rank_strides = {}};
 }
 
-/// Gathers a small vector of every rank on these axes; with one rank it is read in place.
+/// Gathers a small vector of every rank on token_axes() or loss_axes(); with one rank it is read in
+/// place.
 Region gather_small(Emitter& e, const std::string& name, Phase phase, const Region& own,
-                    BufferId to, const std::vector<Axis>& axes, std::string_view purpose) {
-  const std::int64_t ranks = ranks_on(axes, e.config().mesh);
+                    BufferId to, const std::vector<Axis>& axes) {
+  const Mesh& mesh = e.config().mesh;
+  const std::int64_t ranks = ranks_on(axes, mesh);
   if (ranks == 1) return own;
   const std::int64_t elements = own.shape[0];
   const Region output = vector_of(to, elements * ranks, own.dtype);
   e.emit(StreamRole::outer, phase, std::nullopt, name,
          Collective{.kind = CollectiveKind::all_gather,
-                    .communicator = e.communicator(purpose),
+                    .communicator = e.communicator(axes == token_axes(mesh) ? kWorld : kLosses),
                     .reduction = Reduction::none,
                     .count = elements,
                     .dtype = own.dtype,
@@ -142,7 +144,7 @@ class OptimizerSegment {
     }
     Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer,
                                 vector_of(state_.norm_partials, groups, state_.norm_dtype),
-                                state_.gathered_norms, token_axes(config_.mesh), kWorld);
+                                state_.gathered_norms, token_axes(config_.mesh));
     // Replicas have equal slices: the norm is that of the first replica, whose ranks are the first
     // of the world.
     parts.shape = {groups * state_.norm_ranks()};
@@ -173,15 +175,7 @@ class OptimizerSegment {
   /// waited for the step's casts with its loss.
   void reduce_amaxes() {
     if (config_.mesh.world_size() == 1) return;
-    const Region own = amaxes(0);
-    e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "amax.all_reduce",
-            Collective{.kind = CollectiveKind::all_reduce,
-                       .communicator = e_.communicator(kWorld),
-                       .reduction = Reduction::max,
-                       .count = own.shape[0],
-                       .dtype = own.dtype,
-                       .input = operand("input", Access::read, own),
-                       .output = operand("output", Access::write, own)});
+    e_.max_over_ranks(Phase::optimizer, "amax.all_reduce", amaxes(0));
   }
 
   /// The next step's scales. The norm, for which compute has waited, came after the reduction.
@@ -280,12 +274,9 @@ class OptimizerSegment {
 void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool trains) {
   e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
-  const Mesh& mesh = e.config().mesh;
-  const std::vector<Axis> axes = loss_axes(mesh);
-  const Region sums =
-      gather_small(e, prefix + "loss.all_gather", Phase::output,
-                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()), state.gathered_sums,
-                   axes, axes == token_axes(mesh) ? kWorld : kLosses);
+  const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
+                                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()),
+                                   state.gathered_sums, loss_axes(e.config().mesh));
   // The report of the last step must be copied before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   Kernel finish{.kind = KernelKind::loss_finish,

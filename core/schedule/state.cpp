@@ -51,7 +51,8 @@ std::vector<GroupMatrix> matrices_of(const Group& group, const Model& model, con
 
 }  // namespace
 
-std::string_view suffix_of(const Group& group, const Mesh& mesh) {
+std::string suffix_of(const Group& group, const Mesh& mesh) {
+  if (group.fp8) return "." + std::string(to_string(group.parameters[0].role));
   if (mesh.size(Axis::tp) == 1) return group.shard.empty() ? "" : ".experts";
   if (group.shard.empty()) return ".whole";
   return group.shard.front().dim == 0 ? "" : ".inputs";
@@ -76,16 +77,14 @@ State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(
 
 void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
   UnitState& unit = units[group.unit.value];
-  // Expert-parallel groups have another name, and so has the second group with gradients of these
-  // and of a unit's other parameters. Those of ranks of tp have names of their own.
-  const std::string_view suffix = suffix_of(group, config_.mesh);
+  // The second group with gradients of those with one suffix has another name.
+  const std::string suffix = suffix_of(group, config_.mesh);
   const bool is_second =
       group.requires_grad && std::ranges::any_of(unit.trainable, [&](std::size_t g) {
         return suffix_of(*groups[g].group, config_.mesh) == suffix;
       });
-  const std::string prefix = unit.name + std::string(suffix) +
-                             (group.fp8 ? fmt::format(".{}.", to_string(group.parameters[0].role))
-                              : group.quantised     ? ".base."
+  const std::string prefix = unit.name + suffix +
+                             (group.quantised       ? ".base."
                               : is_second           ? ".vectors."
                               : group.requires_grad ? "."
                                                     : ".frozen.");
@@ -272,14 +271,11 @@ StreamRole State::norm_stream() const {
 }
 
 std::int64_t State::norm_ranks() const {
-  std::int64_t ranks = 1;
-  for (const Axis axis : groups.front().group->cut)
-    ranks = checked_mul(ranks, config_.mesh.size(axis));
   // Ranks of tp have other elements of every group: of some they cut a dim, of the others the flat
   // layout.
-  const bool counted =
-      std::ranges::find(groups.front().group->cut, Axis::tp) != groups.front().group->cut.end();
-  return counted ? ranks : checked_mul(ranks, config_.mesh.size(Axis::tp));
+  std::vector<Axis> axes = groups.front().group->cut;
+  if (std::ranges::find(axes, Axis::tp) == axes.end()) axes.push_back(Axis::tp);
+  return ranks_on(axes, config_.mesh);
 }
 
 Region State::slice(BufferId buffer, DType dtype, const GroupState& group,

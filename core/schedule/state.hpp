@@ -59,9 +59,10 @@ struct UnitState {
   std::int64_t cast_bytes = 0;         ///< likewise, of casts that each use gathers
 };
 
-/// The end of a unit's name in the names of a group's buffers and ops: for expert-parallel parameters
-/// or, where the mesh has ranks of tp, for those that are cut at their inputs and for whole ones.
-[[nodiscard]] std::string_view suffix_of(const Group& group, const Mesh& mesh);
+/// The end of a unit's name in the names of a group's buffers and ops: of a matrix whose casts are
+/// gathered its role; else for expert-parallel parameters or, where the mesh has ranks of tp, for
+/// those that are cut at their inputs and for whole ones.
+[[nodiscard]] std::string suffix_of(const Group& group, const Mesh& mesh);
 
 /// Buffers by name for recipes, and the persistent state of all groups.
 class State {

@@ -98,6 +98,14 @@ struct GroupKind {
   std::optional<ParameterRole> fp8{};        ///< the one matrix, whose casts are gathered
 };
 
+/// The parameter's role if its group has no other, because its casts are gathered.
+std::optional<ParameterRole> matrix_of_fp8(const Unit& unit, ParameterRole role,
+                                           const PlanConfig& config) {
+  const auto block = static_cast<std::int64_t>(unit.id.value) - 1;
+  const bool is_one = unit.kind == UnitKind::block && config.gathers_fp8(block, role);
+  return is_one ? std::optional(role) : std::nullopt;
+}
+
 /// The dim of a parameter that the ranks of tp cut, if there are several.
 std::optional<std::int64_t> dim_over_tp(ParameterRole role, const PlanConfig& config) {
   return config.mesh.size(Axis::tp) > 1 ? tensor_dim(role) : std::nullopt;
@@ -115,9 +123,8 @@ std::vector<GroupKind> kinds_of(const PlanConfig& config) {
   }
   if (config.base_dtype != BaseDType::compute)
     kinds.push_back({.optimizer = std::nullopt, .expert_parallel = false, .quantised = true});
-  using enum ParameterRole;
   if (config.fp8_gather)
-    for (const ParameterRole matrix : {qkv, attention_out, gate_up, down})
+    for (const ParameterRole matrix : kFp8Matrices)
       kinds.push_back({.optimizer = config.optimizer, .fp8 = matrix});
   return kinds;
 }
@@ -160,18 +167,15 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
       Group group = empty_group(kind, cuts, config);
       group.id = GroupId(groups.size());
       group.unit = unit.id;
-      const auto block = static_cast<std::int64_t>(unit.id.value) - 1;
       for (const std::size_t p : unit.parameters) {
         const Parameter& parameter = model.parameters[p];
-        const bool of_fp8 =
-            unit.kind == UnitKind::block && config.gathers_fp8(block, parameter.role);
-        if (of_fp8 != kind.fp8.has_value() || (of_fp8 && parameter.role != *kind.fp8)) continue;
         std::optional<Optimizer> its_own;
         if (!config.is_frozen(parameter.name)) its_own = config.optimizer_of(unit.kind, parameter);
         if (its_own != kind.optimizer ||
             config.is_quantised(unit.kind, parameter) != kind.quantised ||
             is_expert_parallel(parameter.role, config) != kind.expert_parallel ||
-            dim_over_tp(parameter.role, config) != kind.tensor_dim)
+            dim_over_tp(parameter.role, config) != kind.tensor_dim ||
+            matrix_of_fp8(unit, parameter.role, config) != kind.fp8)
           continue;
         std::vector<std::int64_t> shape = parameter.shape;
         if (kind.expert_parallel) shape[0] /= config.expert_parallel;

@@ -229,11 +229,11 @@ Result<void> check_position(const Manifest& manifest, const std::string& where) 
   if (began.step > now.step)
     return fail(where + ".began.step",
                 fmt::format("expected at most step, {}, got {}", now.step, began.step));
-  for (const TrainPosition& position : {began, now})
-    if (position.samples < position.step || position.tokens < position.samples ||
-        (position.step == 0 && position.tokens > 0))
+  for (const TrainPosition* position : {&began, &now})
+    if (position->samples < position->step || position->tokens < position->samples ||
+        (position->step == 0 && position->tokens > 0))
       return fail(where, fmt::format("{} steps cannot have read {} samples of {} tokens",
-                                     position.step, position.samples, position.tokens));
+                                     position->step, position->samples, position->tokens));
   const PlanConfig& config = manifest.run.config;
   MFSDP_TRY(check_sum("samples", now.samples, began.samples, config.global_batch(),
                       fmt::format("{} samples", config.global_batch())));

@@ -38,8 +38,10 @@ struct StateEntry {
   std::string parameter;
   std::string kind{kSavedWeight};
   DType dtype = DType::fp32;
-  Interval elements;        ///< of the parameter (for scales: its blocks), never empty
-  std::int64_t offset = 0;  ///< from the first byte after the header
+  Interval
+      elements;  ///< in the ElementOrder of the saving run's ranks of tp (for scales: blocks of
+                 ///< the parameter), never empty
+  std::int64_t offset = 0;                    ///< from the first byte after the header
   std::vector<std::uint64_t> checksums = {};  ///< by piece
 
   friend bool operator==(const StateEntry&, const StateEntry&) = default;

@@ -38,36 +38,59 @@ std::vector<std::byte> converted(std::span<const std::byte> bytes, DType from, D
   return result;
 }
 
+/// Elements of both intervals; an empty interval if there are none.
+Interval common_part(const Interval& a, const Interval& b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {.begin = begin, .end = std::max(begin, std::min(a.end, b.end))};
+}
+
+/// `bytes`: of `elements`, `size` bytes each; returns those of a part of them.
+std::span<const std::byte> bytes_of_part(std::span<const std::byte> bytes, const Interval& elements,
+                                         const Interval& part, std::int64_t size) {
+  return bytes.subspan(static_cast<std::size_t>((part.begin - elements.begin) * size),
+                       static_cast<std::size_t>(part.size() * size));
+}
+
 /// Uploads the elements in `elements` that the rank holds.
 Result<void> upload_held(Backend& backend, const HeldElements& held, const Interval& elements,
                          std::span<const std::byte> bytes) {
-  const std::int64_t begin = std::max(elements.begin, held.elements.begin);
-  const std::int64_t end = std::min(elements.end, held.elements.end);
-  if (begin >= end) return {};
-  const std::int64_t size = size_of(held.dtype);
-  return upload_elements(backend, held, {.begin = begin, .end = end},
-                         bytes.subspan(static_cast<std::size_t>((begin - elements.begin) * size),
-                                       static_cast<std::size_t>((end - begin) * size)));
+  const Interval part = common_part(elements, held.elements);
+  if (part.empty()) return {};
+  return upload_elements(backend, held, part,
+                         bytes_of_part(bytes, elements, part, size_of(held.dtype)));
 }
 
 /// Moves elements from the order in which they are saved to that in which the rank holds them, and
-/// uploads those that it holds.
+/// uploads those that it holds. Those that follow each other in its order are one copy: a rank with
+/// part of each row then needs one, not one for each row.
 Result<void> upload_moved(Backend& backend, const HeldElements& held, const ElementOrder& saved,
                           const ElementOrder& own, const Interval& elements,
                           std::span<const std::byte> bytes) {
-  const std::int64_t size = size_of(held.dtype);
   Result<void> outcome;
+  Interval run;
+  std::vector<std::byte> gathered;  // of `run`
+  const auto flush = [&] {
+    if (outcome) outcome = upload_held(backend, held, run, gathered);
+    gathered.clear();
+  };
   saved.in_parameter(elements, [&](std::int64_t begin, std::int64_t place, std::int64_t count) {
-    own.from_parameter({.begin = place, .end = place + count},
-                       [&](std::int64_t from, std::int64_t to, std::int64_t several) {
-                         if (!outcome) return;
-                         const std::int64_t at = begin - elements.begin + from - place;
-                         outcome =
-                             upload_held(backend, held, {.begin = to, .end = to + several},
-                                         bytes.subspan(static_cast<std::size_t>(at * size),
-                                                       static_cast<std::size_t>(several * size)));
-                       });
+    own.from_parameter(
+        {.begin = place, .end = place + count},
+        [&](std::int64_t from, std::int64_t to, std::int64_t several) {
+          const Interval part = common_part({.begin = to, .end = to + several}, held.elements);
+          if (part.empty()) return;
+          if (part.begin != run.end) {
+            flush();
+            run = {.begin = part.begin, .end = part.begin};
+          }
+          const std::int64_t at = begin + from - place + part.begin - to;  // in the save's order
+          const auto added = bytes_of_part(bytes, elements, {.begin = at, .end = at + part.size()},
+                                           size_of(held.dtype));
+          gathered.insert(gathered.end(), added.begin(), added.end());
+          run.end = part.end;
+        });
   });
+  flush();
   return outcome;
 }
 
@@ -186,9 +209,7 @@ Result<void> SavedState::visit(const std::string& parameter, std::string_view ki
   auto part = std::ranges::upper_bound(
       parts, wanted.begin, {}, [](const Part& candidate) { return candidate.entry->elements.end; });
   for (; part != parts.end() && part->entry->elements.begin < wanted.end; ++part) {
-    const Interval& held = part->entry->elements;
-    const Interval shared{.begin = std::max(held.begin, wanted.begin),
-                          .end = std::min(held.end, wanted.end)};
+    const Interval shared = common_part(part->entry->elements, wanted);
     auto visited = visit_elements(*part->file, *part->entry, shared, visit);
     if (visited) continue;
     // An error of the machine does not mean that the save is damaged.
@@ -206,22 +227,17 @@ Result<void> SavedState::visit_held(const RestingRank& rank, const ParameterPlac
   const PlanConfig& config = rank.program.config;
   const PlacedParameter& parameter = *places.parameter;
   const ElementOrder saved(parameter, config.model, manifest_.run.config.mesh.size(Axis::tp));
-  const ElementOrder own(parameter, config.model, config.mesh.size(Axis::tp));
-  if (saved == own)
-    return visit(parameter.name, kind, wanted,
-                 [&](const Interval& elements, std::span<const std::byte> bytes) {
-                   return upload(
-                       [&](const HeldElements& held, std::span<const std::byte> of) {
-                         return upload_held(rank.backend, held, elements, of);
-                       },
-                       bytes);
-                 });
+  const ElementOrder whole(parameter, config.model, 1);
+  const ElementOrder& own = places.order == nullptr ? whole : *places.order;
+  const bool moves = saved != own;
   if (wanted.empty()) return {};
-  return visit(parameter.name, kind, {.begin = 0, .end = parameter.elements()},
+  return visit(parameter.name, kind,
+               moves ? Interval{.begin = 0, .end = parameter.elements()} : wanted,
                [&](const Interval& elements, std::span<const std::byte> bytes) {
                  return upload(
                      [&](const HeldElements& held, std::span<const std::byte> of) {
-                       return upload_moved(rank.backend, held, saved, own, elements, of);
+                       if (moves) return upload_moved(rank.backend, held, saved, own, elements, of);
+                       return upload_held(rank.backend, held, elements, of);
                      },
                      bytes);
                });

@@ -52,8 +52,7 @@ Result<Launch> bind_kind(const KernelBinding<K::swiglu_forward_cast>& to) {
           return swiglu_forward_cast(call.rows, call.cols, call.gate_up, targets, stream);
         });
       };
-      const auto any = k.output.data != nullptr ? k.output : k.output_t;
-      return any.dtype == DType::fp8_e4m3 ? with(Fp8E4m3{}) : with(Fp8E5m2{});
+      return k.dtype() == DType::fp8_e4m3 ? with(Fp8E4m3{}) : with(Fp8E5m2{});
     } else {
       return fail("kernel swiglu_forward_cast", "expected bf16");
     }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/plan/plan.hpp"
@@ -37,8 +38,17 @@ class RandomExecution {
     return std::nullopt;
   }
 
-  /// The most buffers of a category that were live at once.
-  int most_live(Category category) { return most_live_[category]; }
+  /// The most buffers of a category that were live at once, by the rules of max_live_buffers(): a
+  /// unit's gradients are one; casts are beside its other weights, of which the larger number counts;
+  /// pools are added up.
+  int most_live(Category category) const {
+    std::map<PoolId, int> most;
+    for (const auto& [kind, buffers] : most_live_)
+      if (kind.category == category) most[kind.pool] = std::max(most[kind.pool], buffers);
+    int sum = 0;
+    for (const auto& [pool, buffers] : most) sum += buffers;
+    return sum;
+  }
 
  private:
   struct Issued {
@@ -104,6 +114,26 @@ class RandomExecution {
   }
 
   using Place = std::pair<std::uint32_t, std::int64_t>;  // pool, offset
+  /// Buffers that are counted together.
+  struct LiveKind {
+    Category category = Category::activation;
+    PoolId pool;
+    bool holds_casts = false;
+
+    friend auto operator<=>(const LiveKind&, const LiveKind&) = default;
+  };
+  /// One buffer, or all of a unit, which count as one.
+  using LiveThing = std::pair<std::optional<UnitId>, std::optional<BufferId>>;
+
+  static LiveKind kind_of(const Buffer& buffer) {
+    return {.category = buffer.category,
+            .pool = buffer.pool,
+            .holds_casts = buffer.holds && buffer.holds->kind == ContentKind::cast_parameter};
+  }
+  static LiveThing thing_of(const Buffer& buffer) {
+    if (buffer.category == Category::unsharded_grad && buffer.unit) return {buffer.unit, {}};
+    return {{}, buffer.id};
+  }
 
   void acquire(BufferId id) {
     const Buffer& buffer = *buffers_[id];
@@ -121,8 +151,10 @@ class RandomExecution {
         report_mismatch(buffer, other);
     }
     live_.emplace(place, id);
-    int& most = most_live_[buffer.category];
-    most = std::max(most, ++live_count_[buffer.category]);
+    std::map<LiveThing, int>& alike = live_things_[kind_of(buffer)];
+    ++alike[thing_of(buffer)];
+    int& most = most_live_[kind_of(buffer)];
+    most = std::max(most, static_cast<int>(alike.size()));
   }
 
   void release(BufferId id) {
@@ -130,7 +162,9 @@ class RandomExecution {
     if (buffer.size.value == 0) return;
     if (live_.erase({buffer.pool.value, buffer.offset.value}) == 0)
       complaint_ = "release of dead buffer " + buffer.name;
-    --live_count_[buffer.category];
+    std::map<LiveThing, int>& alike = live_things_[kind_of(buffer)];
+    const auto found = alike.find(thing_of(buffer));
+    if (found != alike.end() && --found->second == 0) alike.erase(found);
   }
 
   void touch(const Operand& operand, const Op& op) {
@@ -153,8 +187,8 @@ class RandomExecution {
   std::map<EventId, int> latest_record_;
   std::vector<bool> done_;
   std::map<Place, BufferId> live_;
-  std::map<Category, int> live_count_;
-  std::map<Category, int> most_live_;
+  std::map<LiveKind, std::map<LiveThing, int>> live_things_;  // with their live buffers
+  std::map<LiveKind, int> most_live_;
   std::optional<std::string> complaint_;
 };
 

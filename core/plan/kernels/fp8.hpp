@@ -24,6 +24,7 @@ namespace mfsdp {
 
 /// An element of an FP8 type that the operand states.
 struct AnyFp8 {
+  static constexpr Element element = Element::fp8;
   std::uint8_t bits = 0;
 };
 
@@ -71,6 +72,20 @@ struct AmaxHistory {
   }
 };
 
+/// The outputs of a cast with a scale for the whole tensor.
+void state_casts(auto& op, auto& call) {
+  op.writes("output", call.output, {"rows", "cols"}, {.optional = true});
+  op.writes("output_t", call.output_t, {"cols", "rows"}, {.optional = true});
+  op.writes("output_scale", call.output_scale, {1}, {.element = Element::fp32});
+}
+void expect_casts(auto& op, const auto& call) {
+  const bool stored = call.output.data != nullptr;
+  const bool transposed = call.output_t.data != nullptr;
+  op.expect(stored || transposed, "output", "expected this operand or output_t");
+  op.expect(!stored || !transposed || call.output.dtype == call.output_t.dtype, "output_t",
+            "expected the dtype of output");
+}
+
 /// output = input * factor, rounded to nearest even and at most the type's largest number;
 /// output_scale = 1 / factor. The factor is that number / amax, both rounded to nearest; 1 where
 /// amax is 0, infinite or NaN; and the largest float where it would be infinite. Values
@@ -93,19 +108,12 @@ struct CastScaled {
     op.attribute_if_any("through_bf16", through_bf16);
     op.reads("input", input, {"rows", "cols"});
     op.reads("amax", amax, {1}, {.element = Element::fp32});
-    op.writes("output", output, {"rows", "cols"}, {.optional = true});
-    op.writes("output_t", output_t, {"cols", "rows"}, {.optional = true});
-    op.writes("output_scale", output_scale, {1}, {.element = Element::fp32});
+    state_casts(op, *this);
     op.updates("next_amax", next_amax, {1}, {.optional = true, .element = Element::fp32});
-    op.expect(output.data != nullptr || output_t.data != nullptr, "output",
-              "expected this operand or output_t");
-    op.expect(output.data == nullptr || output_t.data == nullptr || output.dtype == output_t.dtype,
-              "output_t", "expected the dtype of output");
+    expect_casts(op, *this);
   }
 
-  [[nodiscard]] DType dtype() const {
-    return output.data != nullptr ? output.dtype : output_t.dtype;
-  }
+  [[nodiscard]] DType dtype() const { return dtype_of_either(output, output_t); }
 };
 
 /// The cast of `product` = silu(gate) * up, which is rounded to T first but not stored. As CastScaled.
@@ -124,14 +132,11 @@ struct SwigluForwardCast {
     op.attribute("rows", rows);
     op.reads("gate_up", gate_up, {"rows", {2, "cols"}});
     op.reads("amax", amax, {1}, {.element = Element::fp32});
-    op.writes("output", output, {"rows", "cols"}, {.optional = true});
-    op.writes("output_t", output_t, {"cols", "rows"}, {.optional = true});
-    op.writes("output_scale", output_scale, {1}, {.element = Element::fp32});
-    op.expect(output.data != nullptr || output_t.data != nullptr, "output",
-              "expected this operand or output_t");
-    op.expect(output.data == nullptr || output_t.data == nullptr || output.dtype == output_t.dtype,
-              "output_t", "expected the dtype of output");
+    state_casts(op, *this);
+    expect_casts(op, *this);
   }
+
+  [[nodiscard]] DType dtype() const { return dtype_of_either(output, output_t); }
 };
 
 /// output[cols, rows] = input[rows, cols]^T, byte by byte.

@@ -22,11 +22,13 @@ namespace mfsdp {
 
 /// A byte of codes whose type the operand states: E4M3, or two of E2M1, the first in the low bits.
 struct BlockCode {
+  static constexpr Element element = Element::codes;
   std::uint8_t bits = 0;
 };
 
 /// The first byte of a block's scale, whose type the operand states: fp32, E8M0 or E4M3.
 struct BlockScale {
+  static constexpr Element element = Element::scales;
   std::byte first{};
 };
 
@@ -74,9 +76,7 @@ struct CastBlocks {
   }
 
   /// The types of whichever copy there is.
-  [[nodiscard]] DType codes_dtype() const {
-    return output.data != nullptr ? output.dtype : output_t.dtype;
-  }
+  [[nodiscard]] DType codes_dtype() const { return dtype_of_either(output, output_t); }
   [[nodiscard]] DType scales_dtype() const {
     return output.data != nullptr ? output_scale.dtype : output_t_scale.dtype;
   }

@@ -13,6 +13,12 @@ struct TypedBytes {
   DType dtype = DType::fp8_e4m3;
 };
 
+/// The type of two operands of which there may be only one.
+template <class Byte>
+[[nodiscard]] DType dtype_of_either(const TypedBytes<Byte>& a, const TypedBytes<Byte>& b) {
+  return a.data != nullptr ? a.dtype : b.dtype;
+}
+
 template <class Byte>
 struct OperandField<TypedBytes<Byte>> {
   using Element = Byte;

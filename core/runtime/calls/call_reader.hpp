@@ -106,13 +106,11 @@ class CallReader {
   [[nodiscard]] Result<void> result() const { return in_.result(); }
 
  private:
-  /// The element of operands that state which of several types they are.
+  /// The types of which an operand states one, if its field leaves that open.
   template <class T>
-  static constexpr std::optional<Element> any_of() {
-    if constexpr (std::is_same_v<T, AnyFp8>) return Element::fp8;
-    if constexpr (std::is_same_v<T, BlockCode>) return Element::codes;
-    if constexpr (std::is_same_v<T, BlockScale>) return Element::scales;
-    return std::nullopt;
+  static constexpr std::span<const DType> any_of() {
+    if constexpr (requires { T::element; }) return dtypes_of(T::element);
+    return {};
   }
   static void append(std::string& text, std::string_view part) { text += part; }
   static void append(std::string& text, std::int64_t number) { text += std::to_string(number); }
@@ -122,14 +120,14 @@ class CallReader {
                              bool optional) {
     using In = OperandField<Field>;
     using T = typename In::Element;
-    constexpr std::optional<Element> any = any_of<std::remove_const_t<T>>();
+    constexpr std::span<const DType> any = any_of<std::remove_const_t<T>>();
     const OperandView* view =
         take(role,
              {.dtype = dtype_of<std::remove_const_t<T>>, .writes = !std::is_const_v<T>, .any = any},
              shape, In::layout, optional);
     if (view == nullptr) return nullptr;
     In::set(field, reinterpret_cast<T*>(view->data), view->shape, view->strides);
-    if constexpr (any) field.dtype = view->dtype;
+    if constexpr (!any.empty()) field.dtype = view->dtype;
     return view;
   }
   /// The next operand of the role; null where there is none, or something is wrong.

@@ -14,7 +14,7 @@ std::string describe(std::string_view dtype, std::span<const std::int64_t> shape
 }
 
 /// "bf16, fp16 or fp32".
-std::string alternatives(std::initializer_list<DType> dtypes) {
+std::string alternatives(std::span<const DType> dtypes) {
   std::string text;
   for (std::size_t i = 0; const DType dtype : dtypes) {
     if (i > 0) text += i + 1 < dtypes.size() ? ", " : " or ";
@@ -22,15 +22,6 @@ std::string alternatives(std::initializer_list<DType> dtypes) {
     ++i;
   }
   return text;
-}
-
-/// The types of is_one_of().
-std::string_view words_of(Element element) {
-  switch (element) {
-    case Element::codes: return "fp8_e4m3 or fp4_e2m1x2";
-    case Element::scales: return "fp32, e8m0 or fp8_e4m3";
-    default: return "fp8_e4m3 or fp8_e5m2";
-  }
 }
 
 std::string place_of(const KernelCall& call, std::string_view role) {
@@ -145,13 +136,14 @@ bool OperandReader::is_contiguous(const OperandView& view) {
 
 const OperandView* OperandReader::check(std::string_view role, std::size_t nth, Wanted wanted,
                                         std::span<const std::int64_t> shape) {
+  const std::span<const DType> dtypes =
+      wanted.any.empty() ? std::span(&wanted.dtype, 1) : wanted.any;
   const OperandView* view = find(role, nth);
   if (view == nullptr) {
     report_mismatch(role, "expected this operand");
-  } else if ((wanted.any ? !is_one_of(*wanted.any, view->dtype) : view->dtype != wanted.dtype) ||
+  } else if (std::ranges::find(dtypes, view->dtype) == dtypes.end() ||
              !std::ranges::equal(view->shape, shape)) {
-    const std::string_view dtype = wanted.any ? words_of(*wanted.any) : to_string(wanted.dtype);
-    report_mismatch(role, fmt::format("expected {}, got {}", describe(dtype, shape),
+    report_mismatch(role, fmt::format("expected {}, got {}", describe(alternatives(dtypes), shape),
                                       describe(to_string(view->dtype), view->shape)));
   } else if (wanted.writes && view->access == Access::read) {
     report_mismatch(role, "expected an operand that may be written, got one that is read");

@@ -64,8 +64,7 @@ class OperandReader {
   struct Wanted {
     DType dtype = DType::bf16;
     bool writes = false;
-    /// One of several types will do, in place of `dtype`: fp8, codes or scales.
-    std::optional<Element> any = {};
+    std::span<const DType> any = {};  ///< if there are some: one of these in place of `dtype`
   };
   /// The `nth` operand of the role, of that type and exactly that shape, with strides whose last
   /// one is 1; null where something is wrong.

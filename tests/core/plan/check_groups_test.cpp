@@ -93,6 +93,16 @@ TEST(CheckGroups, ShardsAreMultiplesOfTheChunk) {
                   std::to_string(chunk));
 }
 
+/// Both ranks of tp would have all weights.
+TEST(CheckGroups, SomeGroupIsCutByRanksOnTp) {
+  Program program = test::tiny_program();
+  program.config.model.kv_heads = 2;
+  program.groups = make_groups(make_model(program.config), program.config);
+  program.config.mesh.resize(Axis::tp, 2);
+  program.classes[0].ranks = 4;
+  EXPECT_EQ(complaint_of(program), "config.mesh: has ranks on tp, but no group is cut along tp");
+}
+
 /// A frozen group has no buffer of gradient or state that would show their sharding.
 TEST(CheckGroups, FrozenGroupsAreCutByTheStrategyToo) {
   Program program = test::tiny_program();

@@ -80,8 +80,8 @@ TEST(Recipe, FlopsOfAStepAreTheCountOfMfu) {
             counted + extra);
 }
 
-/// One cast of each tensor that a GEMM reads, and one amax.
-/// Kernels that make what is cast take its largest magnitude, but for attention and RoPE.
+/// One cast of each tensor that a GEMM reads. Kernels that make what is cast take its largest
+/// magnitude, but for attention and RoPE: their outputs, and weights, have a kernel `amax`.
 TEST(BlockRecipe, CastsEachTensorOnceInFp8) {
   PlanConfig config = llama3_8b();
   config.fp8 = Fp8Recipe::current;
