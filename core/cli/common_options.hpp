@@ -20,9 +20,9 @@ constexpr auto value_names(OutputFormat) {
 }
 
 /// How ranks that share sequences exchange what attention needs: --cp-comm.
-enum class ContextExchange { a2a };
+enum class ContextExchange { a2a, all_gather, p2p };
 
-constexpr auto value_names(ContextExchange) { return name_array("a2a"); }
+constexpr auto value_names(ContextExchange) { return name_array("a2a", "all_gather", "p2p"); }
 
 /// The user's flags. Absent optional members were not given; their defaults depend on the model.
 struct CommonOptions {
@@ -37,7 +37,8 @@ struct CommonOptions {
   std::int64_t outer_dp = 1;          ///< groups of ranks
   std::int64_t context_parallel = 1;  ///< ranks that share each sequence
   std::int64_t tensor_parallel = 1;   ///< ranks that share the weights of each block
-  ContextExchange context_exchange = ContextExchange::a2a;
+  std::optional<ContextExchange> context_exchange = {};  ///< by default the engine's
+  MeshRules mesh_rules = MeshRules::planner;             ///< of the engine that trains
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens
   std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks

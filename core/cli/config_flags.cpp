@@ -85,11 +85,12 @@ Result<Fp8Recipe> read_fp8(const std::string& text, const std::string& flag) {
 /// Exchanges by the words of other tools.
 Result<ContextExchange> read_exchange(const std::string& text, const std::string& flag) {
   const std::string word = lower_case(text);
-  for (const std::string_view other : {"p2p", "ring", "all_gather", "allgather", "a2a+p2p"})
-    if (word == other)
-      return fail(flag, fmt::format("{} is not modelled: expected a2a (Ulysses), which exchanges "
-                                    "queries, keys and values by heads",
-                                    in_quotes(text)));
+  if (word == "ring") return ContextExchange::p2p;
+  if (word == "allgather") return ContextExchange::all_gather;
+  if (word == "a2a+p2p")
+    return fail(flag, fmt::format("{} is not modelled: expected a2a (Ulysses), or all_gather or p2p "
+                                  "with --engine mcore",
+                                  in_quotes(text)));
   return parse_choice<ContextExchange>(text, flag);
 }
 
@@ -292,10 +293,10 @@ Flag flag_of(const ConfigField& field, CommonOptions& options) {
           .values = std::visit(ValuesOf{field}, field.member)};
 }
 
-Flag exchange_flag(ContextExchange& target) {
+Flag exchange_flag(std::optional<ContextExchange>& target) {
   Flag flag = bound_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)", target,
                          read_exchange);
-  flag.values.names = names_of<ContextExchange>();
+  flag.values.names = {std::string(to_string(ContextExchange::a2a))};
   return flag;
 }
 

@@ -510,14 +510,16 @@ std::optional<Rational> PlanConfig::rate_of(const std::string& parameter_name) c
   return std::nullopt;
 }
 
-Result<void> validate(const PlanConfig& config) {
+Result<void> validate(const PlanConfig& config, MeshRules rules) {
   MFSDP_TRY(check_shape(config.model, "--model"));
   MFSDP_TRY(check_counts(config));
   MFSDP_TRY(check_mesh(config.mesh));
   MFSDP_TRY(check_meanings(config.mesh));
   MFSDP_TRY(check_sizes(config));
-  MFSDP_TRY(check_context_parallel(config));
-  MFSDP_TRY(check_tensor_parallel(config));
+  if (rules == MeshRules::planner) {
+    MFSDP_TRY(check_context_parallel(config));
+    MFSDP_TRY(check_tensor_parallel(config));
+  }
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
   MFSDP_TRY(check_kept(config));

@@ -178,7 +178,12 @@ struct PlanConfig {
 /// compute weights.
 [[nodiscard]] Model make_model(const PlanConfig& config);
 
-/// Checks every field against the others; the error names the flag that sets the field.
-[[nodiscard]] Result<void> validate(const PlanConfig& config);
+/// Whose rules of --cp and --tp a configuration keeps: the planner's, or those of an engine of
+/// others (sim/engines/engine.hpp).
+enum class MeshRules { planner, others };
+
+/// Checks every field against the others; the error names the flag that sets the field. Rules of
+/// other engines are theirs to check.
+[[nodiscard]] Result<void> validate(const PlanConfig& config, MeshRules rules = MeshRules::planner);
 
 }  // namespace mfsdp

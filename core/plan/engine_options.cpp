@@ -93,6 +93,10 @@ OptionReading read_option(Modules, const EngineOption&, std::string_view text) {
   return reading_of(parse<Modules>(lower_case(text)), "one of " + name_list<Modules>());
 }
 
+OptionReading read_option(ContextComm, const EngineOption&, std::string_view text) {
+  return reading_of(parse<ContextComm>(lower_case(text)), "one of " + name_list<ContextComm>());
+}
+
 OptionReading read_option(const FsdpUnits&, const EngineOption&, std::string_view text) {
   return reading_of(units_of(text),
                     "block, blocks:K, parts or model; the first three also with ,ends");
@@ -104,6 +108,7 @@ OptionReading read_option(const SelectiveAc&, const EngineOption&, std::string_v
 
 std::string option_value_text(bool value) { return value ? "true" : "false"; }
 std::string option_value_text(std::int64_t value) { return std::to_string(value); }
+std::string option_value_text(ContextComm value) { return std::string(to_string(value)); }
 std::string option_value_text(Modules value) { return std::string(to_string(value)); }
 std::string option_value_text(const SelectiveAc& value) {
   if (value.by_operator) return "op";
@@ -147,7 +152,22 @@ std::string engines_with(std::string_view word) {
   return fmt::format("{}", fmt::join(engines, ", "));
 }
 
+std::string_view flag_of_use(OptionWith with) {
+  switch (with) {
+    case OptionWith::fp8: return "--fp8 tensorwise";
+    case OptionWith::tp: return "--tp 2 or more";
+    case OptionWith::cp: return "--cp 2 or more";
+    default: return "nothing";
+  }
+}
+
 }  // namespace
+
+OptionUses option_uses(const PlanConfig& config) {
+  return {.fp8 = config.has_fp8(),
+          .tp = config.mesh.size(Axis::tp) > 1,
+          .cp = config.mesh.size(Axis::cp) > 1};
+}
 
 Result<void> EngineOptions::set(std::string_view word, std::string_view text) {
   // Rows of one word take the same values.
@@ -208,21 +228,27 @@ std::string EngineOptions::changes(EngineKind engine) const {
   return fmt::format("{}", fmt::join(changed, " "));
 }
 
-std::vector<std::string_view> EngineOptions::only_with_fp8() const {
-  std::vector<std::string_view> words;
-  for (const auto& [word, value] : given_)
-    if (std::ranges::find(kEngineOptions, word, &EngineOption::word)->with_fp8)
-      words.push_back(word);
-  return words;
+Result<void> EngineOptions::check_uses(const OptionUses& uses) const {
+  Reasons reasons;
+  for (const auto& [word, value] : given_) {
+    const OptionWith with = std::ranges::find(kEngineOptions, word, &EngineOption::word)->with;
+    if (!uses.has(with))
+      reasons.add(fail(kOptionFlag, fmt::format("{} needs {}", word, flag_of_use(with))));
+  }
+  return reasons.verdict();
 }
 
-std::string EngineOptions::statement(EngineKind engine, bool has_fp8) const {
+std::string EngineOptions::statement(EngineKind engine, const OptionUses& uses) const {
   std::vector<std::string> given;
   std::vector<std::string> defaults;
-  for (const EngineOption* option : options_of(engine))
-    if (has_fp8 || !option->with_fp8)
-      (given_.contains(option->word) ? given : defaults)
+  for (const EngineOption* option : options_of(engine)) {
+    const bool is_given = given_.contains(option->word);
+    const bool is_stated = uses.has(option->with) &&
+                           (is_given || option->with != OptionWith::anything_if_given);
+    if (is_stated)
+      (is_given ? given : defaults)
           .push_back(option_text(*option, value(engine, option->word), ' '));
+  }
   if (given.empty() && defaults.empty()) return "";
   if (!defaults.empty()) given.push_back(fmt::format("by default {}", fmt::join(defaults, ", ")));
   return fmt::format("options of {}: {}", to_string(engine), fmt::join(given, ", "));

@@ -16,6 +16,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"
+#include "core/plan/config.hpp"
 #include "core/plan/engine.hpp"
 
 namespace mfsdp {
@@ -51,8 +52,38 @@ struct SelectiveAc {
   friend bool operator==(const SelectiveAc&, const SelectiveAc&) = default;
 };
 
+/// How ranks that share sequences exchange keys and values (Transformer Engine's cp_comm_type).
+enum class ContextComm { p2p, all_gather, a2a };
+
+template <>
+struct Names<ContextComm> {
+  static constexpr std::array<std::string_view, 3> values{"p2p", "all_gather", "a2a"};
+};
+
 /// The kinds of options. A bool is a switch.
-using OptionValue = std::variant<bool, std::int64_t, Modules, FsdpUnits, SelectiveAc>;
+using OptionValue = std::variant<bool, std::int64_t, Modules, FsdpUnits, SelectiveAc, ContextComm>;
+
+/// What an option has a meaning with. Answers state it there; `anything` has one everywhere, and
+/// `anything_if_given` is stated only where it was given.
+enum class OptionWith { anything, anything_if_given, fp8, tp, cp };
+
+/// The parts of a job that options depend on.
+struct OptionUses {
+  bool fp8 = false;
+  bool tp = false;
+  bool cp = false;
+
+  [[nodiscard]] constexpr bool has(OptionWith with) const {
+    switch (with) {
+      case OptionWith::fp8: return fp8;
+      case OptionWith::tp: return tp;
+      case OptionWith::cp: return cp;
+      default: return true;
+    }
+  }
+};
+
+[[nodiscard]] OptionUses option_uses(const PlanConfig& config);
 
 struct EngineOption {
   /// With dashes: a flag. Else --engine-option takes it, as WORD=VALUE.
@@ -64,7 +95,7 @@ struct EngineOption {
   std::string_view help = {};                     ///< of a flag
   std::string_view examples = {};                 ///< of a flag's values, with blanks between
   std::optional<EngineKind> only = std::nullopt;  ///< the one engine of the family that has it
-  bool with_fp8 = false;                          ///< has a meaning with --fp8 alone
+  OptionWith with = OptionWith::anything;
 
   [[nodiscard]] constexpr bool is_flag() const { return word.starts_with("--"); }
   [[nodiscard]] constexpr bool is_of(const EngineTraits& engine) const {
@@ -99,15 +130,36 @@ inline constexpr std::array kEngineOptions{
     EngineOption{.word = "enable_fsdp_float8_all_gather",
                  .family = EngineFamily::fsdp2,
                  .usual = false,
-                 .with_fp8 = true},
+                 .with = OptionWith::fp8},
     EngineOption{.word = "precompute_float8_dynamic_scale_for_fsdp",
                  .family = EngineFamily::fsdp2,
                  .usual = false,
-                 .with_fp8 = true},
+                 .with = OptionWith::fp8},
     EngineOption{.word = "force_recompute_fp8_weight_in_bwd",
                  .family = EngineFamily::fsdp2,
                  .usual = false,
-                 .with_fp8 = true},
+                 .with = OptionWith::fp8},
+    // Megatron-Core's words. Without overlap a buffer is one bucket.
+    EngineOption{.word = "overlap_grad_reduce",
+                 .family = EngineFamily::mcore,
+                 .usual = true,
+                 .with = OptionWith::anything_if_given},
+    EngineOption{.word = "overlap_param_gather",
+                 .family = EngineFamily::mcore,
+                 .usual = true,
+                 .with = OptionWith::anything_if_given},
+    EngineOption{.word = "sequence_parallel",
+                 .family = EngineFamily::mcore,
+                 .usual = true,
+                 .with = OptionWith::tp},
+    EngineOption{.word = "tp_comm_overlap",
+                 .family = EngineFamily::mcore,
+                 .usual = false,
+                 .with = OptionWith::tp},
+    EngineOption{.word = "cp_comm_type",
+                 .family = EngineFamily::mcore,
+                 .usual = ContextComm::p2p,
+                 .with = OptionWith::cp},
     EngineOption{"bucket_cap_mb", EngineFamily::ddp, std::int64_t{25}, 1},
     EngineOption{"gradient_as_bucket_view", EngineFamily::ddp, false},
     EngineOption{"limit_all_gathers", EngineFamily::fsdp1, true},
@@ -182,11 +234,10 @@ class EngineOptions {
 
   /// The options of the engine that differ from its defaults, as they are given; empty: none.
   [[nodiscard]] std::string changes(EngineKind engine) const;
-  /// One sentence with all options of the engine; empty if it has none. `has_fp8`: with those of
-  /// --fp8.
-  [[nodiscard]] std::string statement(EngineKind engine, bool has_fp8 = false) const;
-  /// The options that were given and that have a meaning with --fp8 alone.
-  [[nodiscard]] std::vector<std::string_view> only_with_fp8() const;
+  /// One sentence with the options that have a meaning in the job; empty if there are none.
+  [[nodiscard]] std::string statement(EngineKind engine, const OptionUses& uses = {}) const;
+  /// Refuses options that were given and that have no meaning in the job.
+  [[nodiscard]] Result<void> check_uses(const OptionUses& uses) const;
 
  private:
   [[nodiscard]] const OptionValue& value(EngineKind engine, std::string_view word) const;

@@ -51,7 +51,8 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
       return fail(flag,
                   fmt::format("{} does not divide {}, the ranks {}", ranks, of_group,
                               options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
-  if (tp > 1 && cp > 1) return fail("--tp", "cannot be combined with --cp so far");
+  const bool are_plans = options.mesh_rules == MeshRules::planner;
+  if (are_plans && tp > 1 && cp > 1) return fail("--tp", "cannot be combined with --cp so far");
   Mesh mesh = data_parallel_mesh(options.outer_dp, of_group / cp / tp);
   mesh.resize(Axis::cp, cp);
   mesh.resize(Axis::tp, tp);
@@ -103,6 +104,22 @@ Result<void> check_windows(const PlanConfig& config, std::int64_t node) {
   return {};
 }
 
+/// Rules of plans that do not depend on the number of GPUs, of which a search tries many.
+Result<void> check_own_shares(const CommonOptions& options, const ModelShape& model,
+                              std::int64_t seq_len) {
+  if (const auto exchange = options.context_exchange; exchange && *exchange != ContextExchange::a2a)
+    return fail("--cp-comm",
+                fmt::format("'{}' is not modelled: expected a2a (Ulysses), which exchanges queries, "
+                            "keys and values by heads",
+                            to_string(*exchange)));
+  if (options.context_parallel > 1)
+    MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
+  if (options.tensor_parallel > 1)
+    MFSDP_TRY(check_tensor_shares(model, checked_mul(seq_len, options.config.micro_batch),
+                                  options.tensor_parallel));
+  return {};
+}
+
 /// Normalises the configuration, so that equal meanings give equal configurations.
 void normalise(PlanConfig& config) {
   // With one group nothing is placed on the outer axis.
@@ -150,12 +167,7 @@ Result<std::optional<std::int64_t>> global_batch_of(const CommonOptions& options
 
 Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
   const std::int64_t seq_len = seq_len_of(options, model);
-  // These do not depend on the number of GPUs, of which a search tries many.
-  if (options.context_parallel > 1)
-    MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
-  if (options.tensor_parallel > 1)
-    MFSDP_TRY(check_tensor_shares(model, checked_mul(seq_len, options.config.micro_batch),
-                                  options.tensor_parallel));
+  if (options.mesh_rules == MeshRules::planner) MFSDP_TRY(check_own_shares(options, model, seq_len));
   Reasons reasons;
   // The reader of a cluster file checks the nodes there.
   if (!options.cluster) reasons.add(count_nodes(options.gpus, options.node_size(), "--gpus"));
@@ -171,7 +183,7 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
   config.seq_len = seq_len;
   set_loss_scale(options, config);
   normalise(config);
-  MFSDP_TRY(validate(config));
+  MFSDP_TRY(validate(config, options.mesh_rules));
   if (!options.cluster) MFSDP_TRY(check_windows(config, options.node_size()));
   return config;
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "core/model/hf_config.hpp"
@@ -68,6 +69,9 @@ bool is_in_fp8(const PublishedRow& row) {
 /// experts, it may recompute the norm before them and their activation.
 std::optional<Recompute> recompute_of(const PublishedRow& row) {
   const std::string said = row.text("recompute");
+  // Of operators, as an option of the engine.
+  if (said == "selective-op" && row.text("options").find("--selective-ac=op") != std::string::npos)
+    return Recompute::none;
   if (said == "full") return Recompute::full;
   if (said == "none" || (said.empty() && is_of_mcore(row))) return Recompute::none;
   if (said == "layernorm+moe_act" && is_of_mcore(row) && has_experts(row))
@@ -75,10 +79,23 @@ std::optional<Recompute> recompute_of(const PublishedRow& row) {
   return std::nullopt;
 }
 
+bool shares(const PublishedRow& row) { return cut_along(row, "tp") || cut_along(row, "cp"); }
+
+/// Megatron-Core's, and torchtitan's over tp.
+bool is_described_mesh(const PublishedRow& row) {
+  const auto engine = parse<EngineKind>(row.text("engine"));
+  if (!engine) return false;
+  const bool is_titan = row.text("options").find("--modules=torchtitan") != std::string::npos;
+  return traits_of(*engine).family == EngineFamily::mcore ||
+         (traits_of(*engine).family == EngineFamily::fsdp2 && is_titan && !cut_along(row, "cp"));
+}
+
 constexpr std::array<ExclusionRule, 10> kExclusionRules{
-    {{"tensor parallelism", [](const PublishedRow& row) { return cut_along(row, "tp"); }},
-     {"pipeline parallelism", [](const PublishedRow& row) { return cut_along(row, "pp"); }},
-     {"context parallelism", [](const PublishedRow& row) { return cut_along(row, "cp"); }},
+    {{"pipeline parallelism", [](const PublishedRow& row) { return cut_along(row, "pp"); }},
+     {"tensor or context parallelism of an engine that is not described with it",
+      [](const PublishedRow& row) { return shares(row) && !is_described_mesh(row); }},
+     {"experts with tensor or context parallelism",
+      [](const PublishedRow& row) { return shares(row) && has_experts(row); }},
      {"experts of an engine other than Megatron-Core's distributed optimizer",
       [](const PublishedRow& row) { return has_experts(row) && !is_of_mcore(row); }},
      {"another precision than bf16, or FP8 of an engine whose FP8 is not described",
@@ -102,10 +119,34 @@ const ExclusionRule* first_rule(const PublishedRow& row) {
   return found == kExclusionRules.end() ? nullptr : &*found;
 }
 
+/// "word=value" or "--flag=value", with blanks between.
+Result<EngineOptions> published_options(const PublishedRow& row) {
+  EngineOptions options;
+  std::istringstream words(row.text("options"));
+  for (std::string part; words >> part;) {
+    const std::size_t sign = part.find('=');
+    const bool is_flag = part.starts_with("--") && sign != std::string::npos;
+    const Result<void> set =
+        is_flag ? options.set(part.substr(0, sign), part.substr(sign + 1)) : options.set(part);
+    if (!set) return fail(row.place(), set.error().message());
+  }
+  return options;
+}
+
+Result<std::int64_t> ranks_along(const PublishedRow& row, std::string_view axis) {
+  if (!cut_along(row, axis)) return 1;
+  return row.integer(axis);
+}
+
 Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
-                                    const ModelShape& model) {
+                                    const ModelShape& model, const EngineOptions& options) {
   PlanConfig config;
-  MFSDP_LET(gpus, row.integer("gpus"));
+  MFSDP_LET(all, row.integer("gpus"));
+  MFSDP_LET(tp, ranks_along(row, "tp"));
+  MFSDP_LET(cp, ranks_along(row, "cp"));
+  if (all % (tp * cp) != 0)
+    return fail(row.place(), fmt::format("tp {} x cp {} does not divide {} GPUs", tp, cp, all));
+  const std::int64_t gpus = all / tp / cp;
   MFSDP_SET(config.seq_len, row.integer("seq_len"));
   MFSDP_SET(config.micro_batch, row.integer("micro_batch"));
   MFSDP_LET(global_batch, row.integer("global_batch"));
@@ -115,6 +156,8 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
                                          global_batch, config.micro_batch, gpus));
   config.model = model;
   config.mesh = data_parallel_mesh(1, gpus);
+  config.mesh.resize(Axis::cp, cp);
+  config.mesh.resize(Axis::tp, tp);
   if (has_experts(row)) {
     MFSDP_LET(ep, row.integer("ep"));
     if (gpus % ep != 0)
@@ -133,8 +176,8 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
   config.microbatches = global_batch / together;
   if (is_in_fp8(row)) config.fp8 = Fp8Recipe::current;
   config.recompute = {.kind = recompute_of(row).value_or(Recompute::none)};
-  MFSDP_TRY(validate(config));
-  return engine_config(engine, config);
+  MFSDP_TRY(validate(config, MeshRules::others));
+  return engine_config(engine, config, options);
 }
 
 Result<std::shared_ptr<const CostModel>> published_costs(const PublishedRow& row,
@@ -168,6 +211,7 @@ Result<NamedModel> published_model(const PublishedRow& row,
 /// Predictions already made: many rows have one configuration, run by different versions.
 struct Answered {
   EngineKind engine = EngineKind::mfsdp;
+  std::string options;
   PlanConfig config;
   std::string gpu;
   std::int64_t gpus_per_node = 1;
@@ -179,11 +223,13 @@ Result<Answered> answered(const PredictionRequest& request, std::vector<Answered
   const Cluster& cluster = request.costs->cluster();
   const auto found = std::ranges::find_if(all, [&](const Answered& one) {
     return one.engine == request.engine && one.config == request.config &&
+           one.options == request.options.changes(request.engine) &&
            one.gpu == cluster.gpu.name && one.gpus_per_node == cluster.gpus_per_node;
   });
   if (found != all.end()) return *found;
   MFSDP_LET(prediction, predict(request));
   all.push_back({.engine = request.engine,
+                 .options = request.options.changes(request.engine),
                  .config = request.config,
                  .gpu = cluster.gpu.name,
                  .gpus_per_node = cluster.gpus_per_node,
@@ -202,7 +248,8 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   MFSDP_LET(model, published_model(row, scenarios));
   PredictionRequest request;
   request.engine = *engine;
-  MFSDP_SET(request.config, published_config(row, *engine, model.shape));
+  MFSDP_SET(request.options, published_options(row));
+  MFSDP_SET(request.config, published_config(row, *engine, model.shape, request.options));
   MFSDP_SET(request.costs, published_costs(row, scenarios, tables));
   run.calibrated = is_calibrated(request.costs->cluster().gpu);
   MFSDP_LET(prediction, answered(request, all));
@@ -223,6 +270,8 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
 std::string described_run(const PublishedRow& row) {
   std::string text = fmt::format("{} GPUs, {} x {}", row.text("gpus"), row.text("seq_len"),
                                  row.text("micro_batch"));
+  for (const char* axis : {"tp", "cp"})
+    if (cut_along(row, axis)) text += fmt::format(", {} {}", axis, row.text(axis));
   if (has_experts(row)) text += ", ep " + row.text("ep");
   if (is_in_fp8(row)) text += ", FP8";
   if (row.text("recompute") == "full") text += ", recomputed";
@@ -249,15 +298,25 @@ std::string framework_of(const PublishedRun& run) {
   return run.source.substr(0, run.source.find(' ')) + " on " + run.catalogue_gpu;
 }
 
+/// Adds both figures of a run.
+void add_figures(std::vector<PublishedErrors>& all, std::string_view by, const std::string& name,
+                 const PublishedRun& run) {
+  if (run.tokens_per_s_per_gpu)
+    add_errors(all, by, name, "tokens/s/GPU", run.tokens_per_s_per_gpu->error());
+  if (run.memory_gib) add_errors(all, by, name, "memory", run.memory_gib->error());
+}
+
 void summarise_errors(Published& published) {
-  for (const PublishedRun& run : published.runs)
-    for (const auto& [by, name] :
-         {std::pair("engine", run.engine), std::pair("framework", framework_of(run)),
-          std::pair("gpu", run.catalogue_gpu)}) {
-      if (run.tokens_per_s_per_gpu)
-        add_errors(published.errors, by, name, "tokens/s/GPU", run.tokens_per_s_per_gpu->error());
-      if (run.memory_gib) add_errors(published.errors, by, name, "memory", run.memory_gib->error());
+  for (const PublishedRun& run : published.runs) {
+    if (run.shares) {
+      add_figures(published.errors, "mesh", run.engine + " on " + run.catalogue_gpu, run);
+      add_figures(published.errors, "mesh", "all with tp or cp", run);
+      continue;
     }
+    add_figures(published.errors, "engine", run.engine, run);
+    add_figures(published.errors, "framework", framework_of(run), run);
+    add_figures(published.errors, "gpu", run.catalogue_gpu, run);
+  }
   for (const PublishedRun& run : published.runs)
     if (run.experts && run.tokens_per_s_per_gpu)
       for (const std::string& name :
@@ -286,7 +345,8 @@ Result<Published> published_runs(const std::filesystem::path& scenarios,
                      .engine = row.text("engine"),
                      .catalogue_gpu = row.text("catalogue_gpu"),
                      .what = described_run(row),
-                     .experts = has_experts(row)};
+                     .experts = has_experts(row),
+                     .shares = shares(row)};
     if (const ExclusionRule* rule = first_rule(row)) {
       run.excluded = rule->text;
       ++std::ranges::find(published.excluded, rule->text, &Exclusion::rule)->rows;

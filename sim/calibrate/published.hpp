@@ -31,6 +31,7 @@ struct PublishedRun {
   std::string catalogue_gpu;
   std::string what;      ///< GPUs, lengths and recomputation, in words
   bool experts = false;  ///< expert-parallel
+  bool shares = false;   ///< ranks share weights (tp) or sequences (cp)
   /// Priced by micro-benchmarks of that very GPU; else by those of another one, scaled.
   bool calibrated = false;
   std::string excluded = {};   ///< the rule that excludes it, in words; empty where it applies
@@ -45,9 +46,10 @@ struct Exclusion {
   std::int64_t rows = 0;
 };
 
-/// Errors of the rows that share an engine, a framework and GPU, or a GPU, or that have experts.
+/// Errors of the rows that share an engine, a framework and GPU, or a GPU, or that have experts. Rows
+/// whose ranks share weights or sequences are summarised for themselves.
 struct PublishedErrors {
-  std::string by;    ///< "engine", "framework", "gpu" or "experts"
+  std::string by;    ///< "engine", "framework", "gpu", "experts" or "mesh"
   std::string name;  ///< of --engine, of the catalogue; with experts an origin, or of which GPUs
   std::string of;    ///< "tokens/s/GPU", "memory"
   std::int64_t rows = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "sim/engines/llama_sizes.hpp"
@@ -19,8 +20,10 @@ struct OwnedWeight {
 /// Both moments and the step count, as AdamW allocates them. `main`: bytes of an element of the
 /// weight and of its moments between steps.
 void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight, std::int64_t main = kFull);
-/// Optional clipping, then AdamW, over `elements` elements of `parameters` parameters.
+/// Optional clipping, then AdamW, over `elements` elements of `parameters` parameters. `sum_norm`
+/// sums the norm over other ranks.
 void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements,
-                    std::size_t parameters, std::int64_t main = kFull);
+                    std::size_t parameters, std::int64_t main = kFull,
+                    const std::function<void()>& sum_norm = {});
 
 }  // namespace mfsdp

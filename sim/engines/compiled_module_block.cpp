@@ -27,7 +27,9 @@ class CompiledModuleBlock final : public LlamaBlock {
         options_(options),
         weights_(options.modules == Modules::fused ? block_weights(config.model)
                                                    : module_weights(config, options.modules)),
-        float8_(step, options.float8, llama_sizes(config).tokens) {}
+        float8_(step, options.float8, llama_sizes(config).tokens),
+        rows_(step, config),
+        own_(rows_.own(sizes_.state)) {}
 
   Tensor forward(std::size_t layer, Tensor /*input*/) override {
     Pass pass(step_);
@@ -36,8 +38,8 @@ class CompiledModuleBlock final : public LlamaBlock {
     attend(pass);
     sum(pass);
     feed(pass);
-    const Value output = pass.graph.make("output", sizes_.state);
-    pointwise(pass, KernelKind::accumulate, "residual", 4 * sizes_.state);
+    const Value output = pass.graph.make("output", own_);
+    pointwise(pass, KernelKind::accumulate, "residual", 4 * own_);
     pass.dies({"down", "down_rstd", "sum", "out", "out_rstd"});
     pass.graph.emit();
     timed_forward_ = true;
@@ -112,9 +114,13 @@ class CompiledModuleBlock final : public LlamaBlock {
     return config_.model.fused_weights || options_.modules == Modules::fused;
   }
   [[nodiscard]] const char* attention_input() const {
+    if (rows_.shares()) return "normed1_all";
     return has_input_norms() ? "normed1" : "input";
   }
-  [[nodiscard]] const char* mlp_input() const { return has_input_norms() ? "normed2" : "sum"; }
+  [[nodiscard]] const char* mlp_input() const {
+    if (rows_.shares()) return "normed2_all";
+    return has_input_norms() ? "normed2" : "sum";
+  }
   [[nodiscard]] bool has_output_norms() const {
     return config_.model.output_norms || !has_input_norms();
   }
@@ -134,11 +140,17 @@ class CompiledModuleBlock final : public LlamaBlock {
     add({"qkv", "gate_up", "value"});  // those that there are
     if (options_.selective_ac.by_operator) {
       add({"query", "gate"});
+      if (rows_.shares()) add({"out"});  // reductions are on the list
       return names;
     }
     if (repeats_) names.erase("value");
     add({"normed1_rstd", "normed1", "rotated_query", "rotated_key", "repeated_value",
          "attention_bias", "out", "out_rstd", "normed2_rstd", "normed2", "gate", "up", "product"});
+    if (rows_.shares()) {
+      names.erase("normed1");
+      names.erase("normed2");
+      add({"normed1_all", "normed2_all"});
+    }
     if (config_.model.qk_norm) add({"query", "key", "query_rstd", "key_rstd"});
     if (has_output_norms()) add({"down", "down_rstd"});
     if (!has_input_norms()) add({"sum"});
@@ -225,6 +237,46 @@ class CompiledModuleBlock final : public LlamaBlock {
     pass.drop(weight);
     pass.graph.drop(pass.d_outputs.at(name));
   }
+  // ---- Rows among ranks that share weights ----------------------------------------------------
+
+  /// All rows of own ones; those are freed.
+  void gather(Pass& pass, const char* own, const char* all) {
+    if (!rows_.shares() || pass.has(all)) return;
+    pass.make(all, sizes_.state);
+    pass.graph.run([this, all] { rows_.gather(all, sizes_.state); });
+    pass.drop(own);
+  }
+  /// Own rows of the sum of all ranks' terms; those are freed.
+  void reduce(Pass& pass, const char* term, const char* own) {
+    pass.make(own, own_);
+    pass.graph.run([this, own] { rows_.reduce(own, sizes_.state); });
+    pass.drop(term);
+  }
+  /// A row-cut GEMM's result.
+  void project_sum(Pass& pass, const char* name, const char* term, const char* input,
+                   std::int64_t inputs) {
+    if (!rows_.shares()) return project(pass, name, input, sizes_.hidden, inputs);
+    if (pass.has(name)) return;
+    pass.make(term, sizes_.state);
+    gemm(pass, GemmKind::forward, name, sizes_.hidden, inputs);
+    reduce(pass, term, name);
+  }
+  /// The gradient of a row-cut GEMM's result, of all rows.
+  void gather_gradient(Pass& pass, const char* all) {
+    if (!rows_.shares()) return;
+    pass.make(all, sizes_.state);
+    pass.graph.run([this, all] { rows_.gather(all, sizes_.state); });
+  }
+  /// The gradients of rows that several GEMMs read: their sum, reduced.
+  void reduce_gradients(Pass& pass, std::initializer_list<const char*> terms, const char* own) {
+    if (!rows_.shares()) return;
+    const auto count = static_cast<std::int64_t>(terms.size());
+    pointwise(pass, KernelKind::accumulate, own, (count + 1) * sizes_.state);
+    pass.make(own, own_);
+    pass.graph.run([this, own] { rows_.reduce(own, sizes_.state); });
+    for (const char* term : terms) pass.drop(term);
+  }
+
   void phase(Pass& pass, Phase phase) {
     pass.graph.note([this, phase] { step_.set_phase(phase); });
   }
@@ -232,15 +284,18 @@ class CompiledModuleBlock final : public LlamaBlock {
   // ---- Forward -----------------------------------------------------------------------------
 
   void norm1(Pass& pass) {
-    if (!has_input_norms() || pass.has("normed1") || pass.has("normed1_fp8")) return;
-    pass.make("normed1_rstd", sizes_.statistic);
-    pass.make("normed1", sizes_.state);
-    elementwise(pass, KernelKind::rms_norm_forward, "norm1", 2 * sizes_.state);
+    if (!has_input_norms() || pass.has("normed1") || pass.has("normed1_fp8") ||
+        pass.has("normed1_all"))
+      return;
+    pass.make("normed1_rstd", rows_.own(sizes_.statistic));
+    pass.make("normed1", own_);
+    elementwise(pass, KernelKind::rms_norm_forward, "norm1", 2 * own_);
   }
 
   /// From the block's input to the output of attention's last GEMM.
   void attend(Pass& pass) {
     norm1(pass);
+    gather(pass, "normed1", "normed1_all");
     // Backward needs no projections of heads that it has rotated or repeated.
     const bool rotated = pass.has("rotated_query");
     if (is_fused()) {
@@ -252,10 +307,10 @@ class CompiledModuleBlock final : public LlamaBlock {
       if (!pass.has("repeated_value"))
         project(pass, "value", input, sizes_.key_columns, sizes_.hidden);
     }
-    pass.dies({"normed1", "normed1_rstd", "normed1_fp8", "input_fp8"});
+    pass.dies({"normed1", "normed1_all", "normed1_rstd", "normed1_fp8", "input_fp8"});
     rotate(pass);
     mix(pass);
-    project(pass, "out", "attention", sizes_.hidden, sizes_.query_columns);
+    project_sum(pass, "out", "out_term", "attention", sizes_.query_columns);
     pass.dies({"attention", "mixed_fp8"});
   }
 
@@ -311,21 +366,22 @@ class CompiledModuleBlock final : public LlamaBlock {
       pointwise(pass, KernelKind::accumulate, "sum", 3 * sizes_.state);
       return;
     }
-    if (pass.has("normed2") || pass.has("normed2_fp8")) return;
-    pass.make("normed2_rstd", sizes_.statistic);
-    pass.make("normed2", sizes_.state);
-    elementwise(pass, KernelKind::rms_norm_forward, "norm2", 3 * sizes_.state);
+    if (pass.has("normed2") || pass.has("normed2_fp8") || pass.has("normed2_all")) return;
+    pass.make("normed2_rstd", rows_.own(sizes_.statistic));
+    pass.make("normed2", own_);
+    elementwise(pass, KernelKind::rms_norm_forward, "norm2", 3 * own_);
     pass.dies({"normed2_rstd"});
   }
 
   void open_mlp(Pass& pass) {
+    gather(pass, "normed2", "normed2_all");
     if (is_fused()) {
       project(pass, "gate_up", mlp_input(), 2 * sizes_.ffn, sizes_.hidden);
     } else {
       project(pass, "gate", mlp_input(), sizes_.ffn, sizes_.hidden);
       project(pass, "up", mlp_input(), sizes_.ffn, sizes_.hidden);
     }
-    pass.dies({"normed2", "normed2_fp8", "sum_fp8"});
+    pass.dies({"normed2", "normed2_all", "normed2_fp8", "sum_fp8"});
   }
 
   void multiply(Pass& pass) {
@@ -338,7 +394,7 @@ class CompiledModuleBlock final : public LlamaBlock {
   void feed(Pass& pass) {
     open_mlp(pass);
     multiply(pass);
-    project(pass, "down", "product", sizes_.hidden, sizes_.ffn);
+    project_sum(pass, "down", "down_term", "product", sizes_.ffn);
     pass.dies({"product", "product_fp8"});
     norm_of_mlp(pass);
   }
@@ -353,11 +409,14 @@ class CompiledModuleBlock final : public LlamaBlock {
 
   /// The weight gradient of a norm over whole rows, from partial sums over tokens.
   void norm_weight(Pass& pass, const char* name, const char* made) {
-    const Value partial = pass.graph.make("norm_partial", sizes_.norm_partial);
-    elementwise(pass, KernelKind::norm_weight_grad, name, 2 * sizes_.state);
+    const std::int64_t sums = rows_.own(sizes_.norm_partial);
+    const Value partial = pass.graph.make("norm_partial", sums);
+    elementwise(pass, KernelKind::norm_weight_grad, name, 2 * own_);
     pass.gradients[name] = pass.graph.make(made, kHalf * sizes_.hidden, Category::unsharded_grad);
-    elementwise(pass, KernelKind::norm_weight_grad, made, sizes_.norm_partial);
+    elementwise(pass, KernelKind::norm_weight_grad, made, sums);
     pass.graph.drop(partial);
+    if (rows_.shares())
+      pass.graph.run([this, made] { rows_.sum(made, sizes_.hidden, DType::bf16); });
   }
 
   /// Computes again what forward has not kept, in forward's order, up to the MLP's last GEMM.
@@ -383,11 +442,12 @@ class CompiledModuleBlock final : public LlamaBlock {
       pass.drop_all({"down", "down_rstd"});
     }
     multiply(pass);
+    gather_gradient(pass, "d_output_all");
     weight_gradient(pass, "down", "down_grad", "product", sizes_.hidden, sizes_.ffn);
     pass.drop_all({"product", "product_fp8"});
     pass.make("d_product", sizes_.product);
     input_gradient(pass, "down", sizes_.hidden, sizes_.ffn);
-    pass.drop("d_down");
+    pass.drop_all({"d_down", "d_output_all"});
     if (is_fused()) {
       pass.make("d_gate_up", sizes_.gate_up);
     } else {
@@ -399,7 +459,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     if (is_fused()) {
       pass.drop("d_product");
       weight_gradient(pass, "gate_up", "gate_up_grad", mlp_input(), 2 * sizes_.ffn, sizes_.hidden);
-      pass.drop_all({"normed2", "normed2_fp8", "sum_fp8"});
+      pass.drop_all({"normed2", "normed2_all", "normed2_fp8", "sum_fp8"});
       pass.make("d_normed2", sizes_.state);
       input_gradient(pass, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
       pass.drop("d_gate_up");
@@ -409,20 +469,21 @@ class CompiledModuleBlock final : public LlamaBlock {
       input_gradient(pass, "up", sizes_.ffn, sizes_.hidden);
       pass.drop("d_up");
       weight_gradient(pass, "gate", "gate_grad", mlp_input(), sizes_.ffn, sizes_.hidden);
-      pass.drop_all({"normed2", "normed2_fp8", "sum_fp8"});
+      pass.drop_all({"normed2", "normed2_all", "normed2_fp8", "sum_fp8"});
       pass.make("d_normed2_gate", sizes_.state);
       input_gradient(pass, "gate", sizes_.ffn, sizes_.hidden);
       pass.drop("d_product");
     }
+    reduce_gradients(pass, {"d_normed2", "d_normed2_gate"}, "d_normed2_sum");
     sum_backward(pass);
   }
 
   /// The gradient of the sum after attention.
   void sum_backward(Pass& pass) {
-    pass.make("d_sum", sizes_.state);
-    elementwise(pass, KernelKind::rms_norm_backward, "d_norm2", 5 * sizes_.state);
+    pass.make("d_sum", own_);
+    elementwise(pass, KernelKind::rms_norm_backward, "d_norm2", (rows_.shares() ? 4 : 5) * own_);
     if (has_input_norms()) norm_weight(pass, "norm2", "norm2_grad");
-    pass.drop_all({"d_normed2", "d_normed2_gate", "normed2_rstd", "sum"});
+    pass.drop_all({"d_normed2", "d_normed2_gate", "d_normed2_sum", "normed2_rstd", "sum"});
     if (!has_output_norms()) {
       pass.drop("out");
       return;
@@ -434,11 +495,12 @@ class CompiledModuleBlock final : public LlamaBlock {
   }
 
   void attention_backward(Pass& pass) {
+    gather_gradient(pass, "d_sum_all");
     weight_gradient(pass, "out", "out_grad", "attention", sizes_.hidden, sizes_.query_columns);
     pass.drop("mixed_fp8");
     pass.make("d_attention", sizes_.query);
     input_gradient(pass, "out", sizes_.hidden, sizes_.query_columns);
-    pass.drop("d_out");
+    pass.drop_all({"d_out", "d_sum_all"});
     pass.make("d_rotated_query", sizes_.query);
     pass.make("d_rotated_key", key_gradient());
     pass.make("d_value", key_gradient());
@@ -509,11 +571,13 @@ class CompiledModuleBlock final : public LlamaBlock {
       projection_backward(pass, "query", "query_grad", "query_bias_grad", "d_normed1", "d_query",
                           sizes_.query_columns);
     }
-    pass.drop_all({"normed1", "normed1_fp8", "input_fp8"});
+    pass.drop_all({"normed1", "normed1_all", "normed1_fp8", "input_fp8"});
+    reduce_gradients(pass, {"d_normed1", "d_normed1_key", "d_normed1_value"}, "d_normed1_sum");
     if (has_input_norms()) norm_weight(pass, "norm1", "norm1_grad");
     // Written over the gradient of the sum.
-    elementwise(pass, KernelKind::rms_norm_backward, "d_norm1", 6 * sizes_.state);
-    pass.drop_all({"d_normed1", "d_normed1_key", "d_normed1_value", "normed1_rstd"});
+    elementwise(pass, KernelKind::rms_norm_backward, "d_norm1", (rows_.shares() ? 4 : 6) * own_);
+    pass.drop_all(
+        {"d_normed1", "d_normed1_key", "d_normed1_value", "d_normed1_sum", "normed1_rstd"});
     pass.graph.drop(pass.graph.given(input));
     return pass.values.at("d_sum");
   }
@@ -521,6 +585,8 @@ class CompiledModuleBlock final : public LlamaBlock {
   Fsdp2Options options_;
   std::vector<Weight> weights_;
   Float8Linear float8_;
+  TensorRows rows_;
+  std::int64_t own_;  ///< bytes of own rows of a hidden state
   std::map<std::size_t, std::map<std::string_view, Tensor>> kept_;  ///< by layer and name
   bool shares_ = false;   ///< attention gets a key for each query head
   bool repeats_ = false;  ///< and these are copies

@@ -587,4 +587,41 @@ EagerOps::Value EagerOps::scale(std::string_view name, Value x) {
                       });
 }
 
+// ---- Ranks that share weights ----------------------------------------------------------------
+
+EagerOps::Value EagerOps::gather_rows(std::string_view name, Value x) {
+  if (!rows_.shares()) return x;
+  const std::string own(name);
+  const std::int64_t bytes = x.bytes * config_.mesh.size(Axis::tp);
+  Ref all = make(part_of(own, "all"), bytes);
+  rows_.gather(part_of(own, "all"), bytes);
+  return tape_.output(std::move(all), bytes, {x.node}, {},
+                      [this, own, bytes](Ref gradient, const EagerTape::Refs&) {
+                        Ref made = make(part_of("d", own), rows_.own(bytes));
+                        rows_.reduce(part_of("d", own), bytes);
+                        gradient.reset();
+                        return EagerTape::Refs{std::move(made)};
+                      });
+}
+
+EagerOps::Value EagerOps::reduce_rows(std::string_view name, Value x) {
+  if (!rows_.shares()) return x;
+  const std::string own(name);
+  const std::int64_t bytes = x.bytes;
+  const auto compute = [&] {
+    Ref sum = make(part_of(own, "sum"), rows_.own(bytes));
+    rows_.reduce(part_of(own, "sum"), bytes);
+    return EagerTape::Refs{std::move(sum)};
+  };
+  // Selective checkpointing by operator keeps reductions.
+  Ref sum = tape_.caches_by_operator() ? tape_.cached(compute).front() : compute().front();
+  return tape_.output(std::move(sum), rows_.own(bytes), {x.node}, {},
+                      [this, own, bytes](Ref gradient, const EagerTape::Refs&) {
+                        Ref all = make(part_of("d", own + "_all"), bytes);
+                        rows_.gather(part_of("d", own + "_all"), bytes);
+                        gradient.reset();
+                        return EagerTape::Refs{std::move(all)};
+                      });
+}
+
 }  // namespace mfsdp

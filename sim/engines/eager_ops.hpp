@@ -9,6 +9,7 @@
 #include "core/model/family.hpp"
 #include "sim/engines/eager_tape.hpp"
 #include "sim/engines/llama_sizes.hpp"
+#include "sim/engines/tensor_rows.hpp"
 
 namespace mfsdp {
 
@@ -40,7 +41,7 @@ class EagerOps {
   using Sink = EagerTape::Sink;
 
   EagerOps(EagerTape& tape, const PlanConfig& config)
-      : tape_(tape), config_(config), sizes_(llama_sizes(config)) {}
+      : tape_(tape), config_(config), sizes_(llama_sizes(config)), rows_(tape.step(), config) {}
 
   /// x [tokens, inputs] times a weight [outputs, inputs], optionally plus a bias. Sinks receive the
   /// gradients of weight and bias.
@@ -76,6 +77,11 @@ class EagerOps {
   [[nodiscard]] Value add(std::string_view name, const Value& a, const Value& b);
   /// x times a number.
   [[nodiscard]] Value scale(std::string_view name, Value x);
+  // Among ranks that share weights; else the value itself.
+  /// All rows of own ones.
+  [[nodiscard]] Value gather_rows(std::string_view name, Value x);
+  /// Own rows of the sum of all ranks' terms.
+  [[nodiscard]] Value reduce_rows(std::string_view name, Value x);
 
  private:
   [[nodiscard]] Ref make(std::string_view name, std::int64_t bytes,
@@ -103,6 +109,7 @@ class EagerOps {
   EagerTape& tape_;
   const PlanConfig& config_;
   LlamaSizes sizes_;
+  TensorRows rows_;
 };
 
 }  // namespace mfsdp

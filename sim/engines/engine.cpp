@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "sim/engines/fsdp2_options.hpp"
+#include "sim/engines/mcore_parallel.hpp"
+#include "sim/engines/rank_model.hpp"
 
 namespace mfsdp {
 
@@ -328,9 +330,42 @@ void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& r
                                "shards only the optimizer's states of experts (optim)"));
 }
 
-void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
+/// Whether ranks of that axis may share weights or sequences.
+bool may_share(EngineKind engine, Modules modules, Axis axis) {
+  const EngineFamily family = traits_of(engine).family;
+  if (family == EngineFamily::mcore) return axis == Axis::tp || axis == Axis::cp;
+  return family == EngineFamily::fsdp2 && modules == Modules::torchtitan && axis == Axis::tp;
+}
+
+/// torchtitan's models over tp: sequence parallel, with loss_parallel.
+void check_titan_parallel(EngineKind engine, const PlanConfig& config, const Fsdp2Options& options,
+                          Reasons& reasons) {
+  const std::int64_t tp = config.mesh.size(Axis::tp);
+  const ModelShape& model = config.model;
+  const auto no = [&](std::string_view what) {
+    reasons.add(cannot_predict(engine, "--tp", what, "take --tp 1"));
+  };
+  if (tp == 1) return;
+  if (model.experts != 0) return no("experts");
+  if (model.tied_embeddings) return no("an embedding that is the head, too");
+  if (config.has_fp8()) return no("--fp8");
+  if (options.units.parts_of_blocks) return no("parts of blocks as units");
+  check_shares("--tp", tp,
+               {{"attention heads", model.heads},
+                {"key-value heads", model.kv_heads},
+                {"features of the MLP", model.intermediate},
+                {"ids of the vocabulary", model.vocab},
+                {"tokens of a sequence (--seq-len)", config.seq_len}},
+               reasons);
+}
+
+void check_parallelism(EngineKind engine, const PlanConfig& config, Modules modules,
+                       Reasons& reasons) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
-  if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
+  std::int64_t described = config.mesh.size(Axis::dp_shard) * outer;
+  for (const Axis axis : {Axis::cp, Axis::tp})
+    if (may_share(engine, modules, axis)) described *= config.mesh.size(axis);
+  if (described != config.mesh.world_size())
     reasons.add(cannot_predict(engine,
                                config.mesh.size(Axis::cp) > 1   ? "--cp"
                                : config.mesh.size(Axis::tp) > 1 ? "--tp"
@@ -425,9 +460,7 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
   const EngineTraits& traits = traits_of(engine);
   Reasons reasons;
   reasons.add(options.check(engine));
-  if (!config.has_fp8())
-    for (const std::string_view word : options.only_with_fp8())
-      reasons.add(fail("--engine-option", fmt::format("{} needs --fp8 tensorwise", word)));
+  reasons.add(options.check_uses(option_uses(config)));
   if (traits.runs_plans) {
     MFSDP_TRY(reasons.verdict());
     return config;
@@ -443,10 +476,15 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
     if (modules == Modules::torchtitan) check_torchtitan(engine, config.model, reasons);
   }
   check_types(engine, config, reasons);
-  check_parallelism(engine, config, reasons);
+  check_parallelism(engine, config, modules, reasons);
   check_recorded(engine, config, reasons);
-  if (traits.family == EngineFamily::fsdp2)
+  if (traits.family == EngineFamily::fsdp2) {
     check_options(engine, config, Fsdp2Options(engine, options), reasons);
+    if (modules == Modules::torchtitan)
+      check_titan_parallel(engine, config, Fsdp2Options(engine, options), reasons);
+  }
+  if (traits.family == EngineFamily::mcore)
+    check_mcore_parallel(engine, config, options, reasons);
   if (traits.family == EngineFamily::megatron_fsdp_v1)
     check_first_megatron(engine, config, reasons);
   MFSDP_TRY(reasons.verdict());

@@ -14,6 +14,7 @@
 #include "sim/engines/llama_weights.hpp"
 #include "sim/engines/module_block.hpp"
 #include "sim/engines/module_weights.hpp"
+#include "sim/engines/rank_model.hpp"
 
 namespace mfsdp {
 namespace {
@@ -21,9 +22,9 @@ namespace {
 class Fsdp2 {
  public:
   Fsdp2(EngineKind engine, const PlanConfig& config, const EngineOptions& options, const Meta& meta)
-      : config_(config),
+      : config_(config_of_rank(config)),
         options_(engine, options),
-        sizes_(llama_sizes(config)),
+        sizes_(llama_sizes(config_)),
         step_(config, meta),
         units_(step_, config_, options_),
         block_(make_block(traits_of(engine).compiles_blocks)),
@@ -169,7 +170,7 @@ class Fsdp2 {
     return static_cast<std::size_t>(config_.model.layers);
   }
 
-  PlanConfig config_;
+  PlanConfig config_;  ///< with the model of one rank
   Fsdp2Options options_;
   LlamaSizes sizes_;
   StepBuilder step_;

@@ -8,6 +8,10 @@
 //              after the wait for the previous one. Only in a step's first microbatch
 //   reduction  of a bucket, in place, as soon as the last microbatch has computed all its
 //              gradients; the wait for all of them follows backward
+//              Without overlap_param_gather all buckets are gathered after the optimizer, and without
+//              overlap_grad_reduce a buffer is one bucket, reduced after backward
+//   tp, cp     buffers have one rank's part of the weights; those that are whole on all ranks of tp are
+//              summed over it where rows are cut, at once. Buckets are shared by the ranks of cp, too
 //   optimizer  has a shard of each bucket in fp32; bf16 gradients are cast for it. Its results are
 //              copied into the weights' buffer
 //
@@ -23,6 +27,9 @@
 #include "sim/engines/adamw.hpp"
 #include "sim/engines/mcore_block.hpp"
 #include "sim/engines/mcore_ends.hpp"
+#include "sim/engines/mcore_parallel.hpp"
+#include "sim/engines/mcore_rows.hpp"
+#include "sim/engines/rank_model.hpp"
 
 namespace mfsdp {
 namespace {
@@ -62,8 +69,10 @@ std::vector<UnitId> layer_units(StepBuilder& step, std::int64_t layers) {
 
 class Mcore {
  public:
-  Mcore(EngineKind engine, const PlanConfig& config, const Meta& meta)
-      : config_(config),
+  Mcore(EngineKind engine, const PlanConfig& config, const Meta& meta,
+        const EngineOptions& options)
+      : config_(config_of_rank(config, kMegatronVocabulary)),
+        parallel_(mcore_parallel(engine, config, options)),
         gradient_type_(size_of(config.grad_dtype)),
         step_(config, meta),
         root_(step_.add_unit("root", UnitKind::embedding_and_head)),
@@ -71,10 +80,12 @@ class Mcore {
         hooks_{.use = [this](std::size_t weight) { use(weight); },
                .ready = [this](std::size_t weight) { ready(weight); }},
         modules_(step_, config_, hooks_),
-        block_(step_, config_, modules_, hooks_),
-        ends_(step_, config_, modules_, hooks_,
+        rows_(step_, parallel_, llama_sizes(config_)),
+        block_(step_, config_, parallel_, modules_, rows_, hooks_),
+        ends_(step_, config_, modules_, rows_, hooks_,
               traits_of(engine).fuses_loss ? VocabularyLoss::fused : VocabularyLoss::not_fused),
         weights_(mcore_weights(config_, root_, units_)) {
+    if (parallel_.tp > 1 || parallel_.cp > 1) step_.add_spare_stream("beside_gemms");
     place_weights();
   }
 
@@ -101,7 +112,7 @@ class Mcore {
   // ---- Before the first step ---------------------------------------------------------------
 
   void place_weights() {
-    sides_.push_back({.prefix = "", .ranks = config_.mesh.world_size()});
+    sides_.push_back({.prefix = "", .ranks = config_.mesh.world_size() / parallel_.tp});
     if (config_.is_expert_parallel())
       sides_.push_back({.prefix = "expert_",
                         .group = RankGroup::same_experts,
@@ -113,7 +124,8 @@ class Mcore {
       split[side].push_back(weight);
     }
     for (std::size_t i = 0; i < sides_.size(); ++i) {
-      sides_[i].buffer = parameter_buffer(std::move(split[i]), sides_[i].ranks);
+      sides_[i].buffer =
+          parameter_buffer(std::move(split[i]), sides_[i].ranks, !parallel_.overlaps_reductions);
       sides_[i].buckets.resize(sides_[i].buffer.buckets.size());
     }
   }
@@ -173,7 +185,7 @@ class Mcore {
   void use(std::size_t weight) {
     const auto& [at, index] = places_[weight];
     Side& side = sides_[at];
-    if (!gathers_ || side.ranks == 1) return;
+    if (!gathers_ || side.ranks == 1 || !parallel_.overlaps_gathers) return;
     const std::size_t bucket = side.buffer.weights[index].bucket;
     if (!side.buckets[bucket].gathers) gather(side, bucket);
     if (!side.buckets[bucket].gathered) return;
@@ -186,10 +198,13 @@ class Mcore {
   void ready(std::size_t weight) {
     const auto& [at, index] = places_[weight];
     Side& side = sides_[at];
-    if (!reduces_ || side.ranks == 1) return;
+    if (!reduces_ || side.ranks == 1 || !parallel_.overlaps_reductions) return;
     const std::size_t bucket = side.buffer.weights[index].bucket;
+    if (++side.buckets[bucket].ready == side.buffer.buckets[bucket].weights) reduce(side, bucket);
+  }
+
+  void reduce(Side& side, std::size_t bucket) {
     BucketState& of = side.buckets[bucket];
-    if (++of.ready < side.buffer.buckets[bucket].weights) return;
     const Phase before = step_.phase();
     step_.set_phase(Phase::reduce);
     step_.wait(reduce_scatter, step_.record(compute));
@@ -220,10 +235,35 @@ class Mcore {
     ends_.forward(weights_);
     gathers_ = false;
     backward(states);
-    if (!last) return;
+    if (last) finish_gradients();
+  }
+
+  void finish_gradients() {
+    if (!parallel_.overlaps_reductions)
+      for (Side& side : sides_)
+        for (std::size_t i = 0; side.ranks > 1 && i < side.buckets.size(); ++i) reduce(side, i);
     for (const Side& side : sides_)
       for (const BucketState& bucket : side.buckets)
         if (bucket.reduced) step_.wait(compute, *bucket.reduced);
+    sum_whole_weights();
+  }
+
+  /// Over tp, of weights that are whole on its ranks and see a part of the rows, or of the heads.
+  void sum_whole_weights() {
+    if (parallel_.tp == 1) return;
+    std::int64_t elements = 0;
+    for (const BufferedWeight& weight : weights_.all)
+      if (weight.whole && (rows_.cuts() || weight.of_heads)) elements += weight.elements();
+    if (elements == 0) return;
+    const std::int64_t bytes = elements * gradient_type_;
+    step_.set_phase(Phase::reduce);
+    const Tensor joined = step_.allocate("whole_gradients", bytes, Category::unsharded_grad);
+    step_.memory_bound(KernelKind::cast, "join_whole_gradients",
+                       {2 * bytes, AccessPattern::pieces});
+    rows_.sum("whole_gradients", elements, config_.grad_dtype);
+    step_.memory_bound(KernelKind::cast, "part_whole_gradients",
+                       {2 * bytes, AccessPattern::pieces});
+    step_.free(joined);
   }
 
   void backward(const std::vector<Tensor>& states) {
@@ -241,6 +281,17 @@ class Mcore {
 
   void optimizer() {
     for (const Side& side : sides_) optimizer(side);
+    if (parallel_.overlaps_gathers) return;
+    for (Side& side : sides_) {
+      for (std::size_t i = 0; side.ranks > 1 && i < side.buckets.size(); ++i) gather(side, i);
+      for (BucketState& bucket : side.buckets)
+        if (bucket.gathered) step_.wait(compute, *std::exchange(bucket.gathered, std::nullopt));
+    }
+  }
+
+  /// The squares of all ranks' shards.
+  void sum_norm() {
+    if (parallel_.tp > 1) rows_.sum("gradient_norm_of_all", 1, DType::fp32);
   }
 
   void optimizer(const Side& side) {
@@ -256,7 +307,7 @@ class Mcore {
         step_.keep(weight.name + moment, owned * kFull, Category::optimizer_state);
     }
     step_.at(root_, Phase::optimizer);
-    update_weights(step_, config_, elements, order.size());
+    update_weights(step_, config_, elements, order.size(), kFull, [this] { sum_norm(); });
     for (const std::size_t i : order) {
       const BufferedWeight& weight = side.buffer.weights[i];
       step_.at(weight.unit, Phase::optimizer);
@@ -282,13 +333,15 @@ class Mcore {
     return casts;
   }
 
-  PlanConfig config_;
+  PlanConfig config_;  ///< with the model of one rank
+  McoreParallel parallel_;
   std::int64_t gradient_type_;  ///< bytes of an element
   StepBuilder step_;
   UnitId root_;
   std::vector<UnitId> units_;  ///< of layers
   WeightHooks hooks_;
   TeModules modules_;
+  McoreRows rows_;
   McoreBlock block_;
   McoreEnds ends_;
   McoreWeights weights_;
@@ -300,8 +353,9 @@ class Mcore {
 
 }  // namespace
 
-EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta) {
-  return Mcore(engine, config, meta).run();
+EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
+                      const EngineOptions& options) {
+  return Mcore(engine, config, meta, options).run();
 }
 
 }  // namespace mfsdp

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "core/plan/engine.hpp"
+#include "core/plan/engine_options.hpp"
 #include "sim/engines/engine_plan.hpp"
 
 namespace mfsdp {
 
 /// The step for any number of microbatches and ranks.
-[[nodiscard]] EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta);
+[[nodiscard]] EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
+                                    const EngineOptions& options);
 
 }  // namespace mfsdp

@@ -22,15 +22,15 @@ McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
       is_latent() ? latent_.forward(weights, kept.latent, keep) : attend(weights, kept, keep);
   if (weights.out_bias) {
     hooks_.use(*weights.out_bias);
-    if (!is_gpt()) elementwise(KernelKind::accumulate, "out_bias", 2 * sizes_.state);
+    if (!is_gpt()) elementwise(KernelKind::accumulate, "out_bias", 2 * rows_.state());
   }
-  kept.sum = allocate("sum", sizes_.state);
-  elementwise(KernelKind::accumulate, "residual1", 3 * sizes_.state);
+  kept.sum = allocate("sum", rows_.state());
+  elementwise(KernelKind::accumulate, "residual1", 3 * rows_.state());
   step_.free(out);
   const Tensor down = weights.experts ? experts_.forward(weights, kept.experts, keep)
                                       : multiply(weights, kept, keep);
-  kept.output = allocate("output", sizes_.state);
-  elementwise(KernelKind::accumulate, "residual2", 3 * sizes_.state);
+  kept.output = allocate("output", rows_.state());
+  elementwise(KernelKind::accumulate, "residual2", 3 * rows_.state());
   step_.free(down);
   if (!keep) step_.free(kept.sum);
   return kept;
@@ -53,13 +53,12 @@ void McoreBlock::use(std::initializer_list<std::optional<std::size_t>> weights) 
 
 Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
   use({weights.norm1, weights.norm1_bias, weights.qkv, weights.qkv_bias});
-  kept.normed1 = modules_.norm("normed1", sizes_.state, sizes_.statistic);
+  kept.normed1 = modules_.norm("normed1", rows_.state(), rows_.statistic());
   std::optional<Tensor> read;
   kept.normed1.rows =
       cast_input("normed1", kept.normed1.rows, LargestMagnitude::by_norm, keep, read);
   cast_weight(weights.qkv, "qkv", sizes_.qkv_columns, sizes_.hidden);
-  const Tensor qkv = allocate("qkv", sizes_.qkv);
-  gemm(GemmKind::forward, "qkv", sizes_.qkv_columns, sizes_.hidden);
+  const Tensor qkv = column_product("qkv", "normed1", sizes_.qkv_columns);
   free_if_any(read);
   if (!keep) free_norm(kept.normed1);
   if (is_gpt())
@@ -72,14 +71,32 @@ Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
   if (in_fp8_)
     casts = modules_.cast("attention", sizes_.query / kHalf, LargestMagnitude::by_a_pass, keep);
   cast_weight(weights.out, "out", sizes_.hidden, sizes_.query_columns);
-  const Tensor out = allocate("out", sizes_.state);
-  gemm(GemmKind::forward, "out", sizes_.hidden, sizes_.query_columns);
+  const Tensor out = row_product("out", sizes_.query_columns);
   if (casts) step_.free(casts->row);
   if (casts) kept.mixed_cast = casts->column;
   if (!keep || !is_gpt()) step_.free(qkv);
-  if (!keep && !is_gpt()) step_.free({kept.query, kept.key});
+  if (context_.shares())
+    context_.free_inputs({.query = kept.query, .key = kept.key, .value = kept.value}, keep);
+  else if (!keep && !is_gpt())
+    step_.free({kept.query, kept.key});
   if (!keep) step_.free(kept.mixed);
   return out;
+}
+
+Tensor McoreBlock::column_product(std::string_view name, std::string_view rows,
+                                  std::int64_t outputs) {
+  Tensor made;
+  rows_.after_gather(
+      rows, [&] { made = allocate(name, sizes_.tokens * outputs * kHalf); },
+      [&](std::int64_t parts) { gemm(GemmKind::forward, name, outputs, sizes_.hidden, parts); });
+  return made;
+}
+
+Tensor McoreBlock::row_product(std::string_view name, std::int64_t inputs) {
+  const Tensor term = allocate(name, sizes_.state);
+  return rows_.before_reduction(name, term, [&](std::int64_t parts) {
+    gemm(GemmKind::forward, name, sizes_.hidden, inputs, parts);
+  });
 }
 
 void McoreBlock::free_norm(const TeNorm& norm) {
@@ -89,13 +106,12 @@ void McoreBlock::free_norm(const TeNorm& norm) {
 
 Tensor McoreBlock::multiply(const LayerWeights& weights, Saved& kept, bool keep) {
   use({weights.norm2, weights.norm2_bias, weights.gate_up, weights.gate_up_bias});
-  kept.normed2 = modules_.norm("normed2", sizes_.state, sizes_.statistic);
+  kept.normed2 = modules_.norm("normed2", rows_.state(), rows_.statistic());
   std::optional<Tensor> read;
   kept.normed2.rows =
       cast_input("normed2", kept.normed2.rows, LargestMagnitude::by_norm, keep, read);
   cast_weight(weights.gate_up, "gate_up", inner_columns(), sizes_.hidden);
-  kept.gate_up = allocate("gate_up", sizes_.tokens * inner_columns() * kHalf);
-  gemm(GemmKind::forward, "gate_up", inner_columns(), sizes_.hidden);
+  kept.gate_up = column_product("gate_up", "normed2", inner_columns());
   free_if_any(std::exchange(read, std::nullopt));
   if (!keep) free_norm(kept.normed2);
   kept.product = allocate("product", sizes_.product);
@@ -107,8 +123,7 @@ Tensor McoreBlock::multiply(const LayerWeights& weights, Saved& kept, bool keep)
   use({weights.down, weights.down_bias});
   kept.product = cast_input("product", kept.product, LargestMagnitude::by_a_pass, keep, read);
   cast_weight(weights.down, "down", sizes_.hidden, sizes_.ffn);
-  const Tensor down = allocate("down", sizes_.state);
-  gemm(GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
+  const Tensor down = row_product("down", sizes_.ffn);
   free_if_any(read);
   if (!keep) step_.free(kept.product);
   return down;
@@ -121,7 +136,8 @@ bool McoreBlock::fuses_rotations() const {
 
 AttentionKind McoreBlock::attention_of(const LayerWeights& weights) const {
   const ModelShape& model = config_.model;
-  return {.window = model.window_of(model.slides(weights.layer), config_.seq_len)};
+  return {.window = model.window_of(model.slides(weights.layer), config_.seq_len),
+          .heads = model.heads};
 }
 
 /// Rotates queries or keys. Not fused: times cosines, an exchange of the halves with one
@@ -210,6 +226,12 @@ Tensor McoreBlock::normed_heads(std::string_view name, std::int64_t bytes, std::
 }
 
 void McoreBlock::mix(const LayerWeights& weights, Saved& kept, bool keep) {
+  if (context_.shares()) {
+    kept.context =
+        context_.forward({.query = kept.query, .key = kept.key, .value = kept.value}, keep);
+    kept.mixed = kept.context.output;
+    return;
+  }
   if (weights.sinks) hooks_.use(*weights.sinks);
   constexpr std::int64_t kRandomState = 16;
   kept.mixed = allocate("attention", sizes_.query);
@@ -231,12 +253,33 @@ Tensor McoreBlock::input_and_weight(std::string_view name, std::int64_t outputs,
   std::optional<TeCasts> gradient;
   if (in_fp8_)
     gradient = modules_.cast(own, sizes_.tokens * outputs, LargestMagnitude::by_a_pass, true);
-  const Tensor input = allocate(own + "_input", sizes_.tokens * inputs * kHalf);
-  gemm(GemmKind::input_gradient, name, outputs, inputs);
+  Tensor input;
+  const auto gathered = rows_.after_gather(
+      own, [&] { input = allocate(own + "_input", sizes_.tokens * inputs * kHalf); },
+      [&](std::int64_t parts) { gemm(GemmKind::input_gradient, name, outputs, inputs, parts); },
+      true);
   gemm(GemmKind::weight_gradient, name, outputs, inputs);
+  free_if_any(gathered);
   if (gradient) step_.free({gradient->row, *gradient->column});
   modules_.keep_stand_in(outputs, inputs);
   return input;
+}
+
+McoreBlock::InputGradient McoreBlock::column_backward(std::string_view name, std::string_view rows,
+                                                      std::int64_t outputs) {
+  if (!rows_.shares()) return {.rows = input_and_weight(name, outputs, sizes_.hidden)};
+  const std::string own = "d_" + std::string(name);
+  const McoreRows::Beside gathered = rows_.begin_gather(rows);
+  const Tensor term = allocate(own + "_input", sizes_.state);
+  gemm(GemmKind::input_gradient, name, outputs, sizes_.hidden);
+  const McoreRows::Beside reduced = rows_.begin_reduction(own, term);
+  rows_.wait(gathered);
+  gemm(GemmKind::weight_gradient, name, outputs, sizes_.hidden);
+  free_if_any(gathered.rows);
+  rows_.wait(reduced);
+  modules_.keep_stand_in(outputs, sizes_.hidden);
+  if (!reduced.rows) return {.rows = term};
+  return {.rows = *reduced.rows, .term = term};
 }
 
 Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor output) {
@@ -253,14 +296,14 @@ Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor ou
       weights.experts ? experts_.backward(weights, kept.experts) : mlp_backward(weights, kept);
   step_.free(kept.sum);
   // The checkpoint function holds the gradient that it received.
-  const Tensor sum = recomputes() ? allocate("d_sum", sizes_.state) : output;
-  elementwise(KernelKind::accumulate, "norm2_residual", 3 * sizes_.state);
+  const Tensor sum = recomputes() ? allocate("d_sum", rows_.state()) : output;
+  elementwise(KernelKind::accumulate, "norm2_residual", 3 * rows_.state());
   step_.free(normed2);
   if (weights.out_bias) modules_.bias_backward(*weights.out_bias, "out_bias", sum, sizes_.hidden);
   const Tensor normed1 =
       is_latent() ? latent_.backward(weights, kept.latent) : heads_and_norm_backward(weights, kept);
   if (!recomputes()) step_.free(input);
-  elementwise(KernelKind::accumulate, "norm1_residual", 3 * sizes_.state);
+  elementwise(KernelKind::accumulate, "norm1_residual", 3 * rows_.state());
   step_.free(normed1);
   if (recomputes()) step_.free({kept.output, output, input});
   return sum;
@@ -298,14 +341,15 @@ Tensor McoreBlock::mlp_backward(const LayerWeights& weights, const Saved& kept) 
 Tensor McoreBlock::module_backward(std::string_view product, std::string_view norm,
                                    std::int64_t outputs, const TeNorm& normed, Tensor gradient,
                                    const ModuleWeights& weights) {
-  const Tensor rows = input_and_weight(product, outputs, sizes_.hidden);
+  const auto [rows, term] = column_backward(product, norm, outputs);
   std::optional<Tensor> bias_gradient;
   if (weights.bias)
     bias_gradient =
         allocate(std::string(product) + "_bias_grad", outputs * kHalf, Category::unsharded_grad);
   step_.free(normed.rows);
-  const TeNormGradients made = modules_.norm_backward(norm, sizes_.state, sizes_.hidden);
+  const TeNormGradients made = modules_.norm_backward(norm, rows_.state(), sizes_.hidden);
   step_.free(rows);
+  free_if_any(term);
   modules_.free_statistics(normed);
   step_.free(gradient);
   modules_.add_to_buffer(weights.norm, made.weight);
@@ -322,7 +366,7 @@ Tensor McoreBlock::rows_backward(const LayerWeights& weights, const Saved& kept)
   hooks_.ready(weights.out);
   const Tensor rows = allocate("d_qkv", sizes_.qkv);
   step_.scratch("attention_backward_workspace", sizes_.attention_workspace);
-  step_.attention(KernelKind::attention_backward);
+  step_.attention(KernelKind::attention_backward, attention_of(weights));
   step_.free({mixed, kept.rows, kept.mixed, kept.scores, kept.random_state});
   return rows;
 }
@@ -332,6 +376,10 @@ McoreBlock::HeadGradients McoreBlock::attention_backward(const LayerWeights& wei
   const Tensor mixed = input_and_weight("out", sizes_.hidden, sizes_.query_columns);
   free_if_any(kept.mixed_cast);
   hooks_.ready(weights.out);
+  if (context_.shares()) {
+    const auto [query, key, value] = context_.backward(kept.context, mixed);
+    return {.query = query, .key = key, .value = value};
+  }
   const Tensor query = allocate("d_query", sizes_.query);
   const Tensor key = allocate("d_key", sizes_.key);
   const Tensor value = allocate("d_value", sizes_.key);
@@ -347,8 +395,8 @@ McoreBlock::HeadGradients McoreBlock::attention_backward(const LayerWeights& wei
 /// The gradient of the QKV rows, concatenated from those of query, key and value.
 Tensor McoreBlock::heads_backward(const LayerWeights& weights, const Saved& kept,
                                   HeadGradients made) {
-  made.key = turned_back("key", made.key);
-  made.query = turned_back("query", made.query);
+  made.key = turned_back("key", made.key, sizes_.key);
+  made.query = turned_back("query", made.query, sizes_.query);
   if (weights.query_norm) {
     made.key =
         norm_of_heads(*weights.key_norm, "normed_key", made.key, kept.key_rows, kept.key_statistic);
@@ -361,10 +409,10 @@ Tensor McoreBlock::heads_backward(const LayerWeights& weights, const Saved& kept
   return joined;
 }
 
-Tensor McoreBlock::turned_back(std::string_view name, Tensor gradient) {
+Tensor McoreBlock::turned_back(std::string_view name, Tensor gradient, std::int64_t bytes) {
   const std::string own = "d_" + std::string(name) + "_turned";
-  const Tensor turned = allocate(own, step_.bytes_of(gradient));
-  rotate_back(own, step_.bytes_of(gradient));
+  const Tensor turned = allocate(own, bytes);
+  rotate_back(own, bytes);
   step_.free(gradient);
   return turned;
 }

@@ -11,6 +11,8 @@
 //   others       latent attention (mcore_latent.hpp) and experts (mcore_experts.hpp) replace either
 //                half; rotations with scaled cosines and sines (YaRN), and biases after attention,
 //                run as PyTorch's own kernels, because neither is fused
+//   tensor parallel   GEMMs are one rank's (mcore_rows.hpp has what stands between them)
+//   context parallel  mcore_context.hpp has attention
 //   FP8          casts of norms' and SwiGLU's outputs are kept in their place, and one of attention's
 //                output beside it
 //   recomputed   a layer keeps only its input; backward repeats all of forward, output included,
@@ -22,21 +24,26 @@
 #include <optional>
 #include <string_view>
 
+#include "sim/engines/mcore_context.hpp"
 #include "sim/engines/mcore_experts.hpp"
 #include "sim/engines/mcore_latent.hpp"
+#include "sim/engines/mcore_rows.hpp"
 #include "sim/engines/te_modules.hpp"
 
 namespace mfsdp {
 
 class McoreBlock {
  public:
-  McoreBlock(StepBuilder& step, const PlanConfig& config, TeModules& modules,
-             const WeightHooks& hooks)
+  /// `config`: with the model of one rank.
+  McoreBlock(StepBuilder& step, const PlanConfig& config, const McoreParallel& parallel,
+             TeModules& modules, McoreRows& rows, const WeightHooks& hooks)
       : step_(step),
         config_(config),
         sizes_(llama_sizes(config)),
         modules_(modules),
+        rows_(rows),
         hooks_(hooks),
+        context_(step, config_, parallel, sizes_),
         experts_(step, config, modules, hooks),
         latent_(step, config, modules, hooks) {}
 
@@ -56,6 +63,7 @@ class McoreBlock {
     // With normed heads: the norm's input, and its sums.
     std::optional<Tensor> query_rows{}, key_rows{}, query_statistic{}, key_statistic{};
     std::optional<Tensor> mixed_cast{};  ///< of attention's output in FP8, transposed
+    McoreContext::Saved context{};       ///< of attention over shared sequences
     Tensor output;
   };
   struct HeadGradients {
@@ -80,12 +88,19 @@ class McoreBlock {
   void elementwise(KernelKind kind, std::string_view name, const Traffic& traffic) {
     step_.memory_bound(kind, name, traffic);
   }
-  void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs) {
+  /// Of all tokens, or an equal part of them.
+  void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs,
+            std::int64_t parts = 1) {
     if (in_fp8_)
       modules_.gemm_fp8(kind, name, {.m = sizes_.tokens, .n = outputs, .k = inputs});
     else
-      modules_.gemm(kind, name, sizes_.tokens, outputs, inputs);
+      modules_.gemm(kind, name, sizes_.tokens / parts, outputs, inputs);
   }
+  /// A GEMM whose outputs the ranks divide: its result, from gathered rows.
+  [[nodiscard]] Tensor column_product(std::string_view name, std::string_view rows,
+                                      std::int64_t outputs);
+  /// A GEMM whose inputs the ranks divide: the sum of all ranks' terms.
+  [[nodiscard]] Tensor row_product(std::string_view name, std::int64_t inputs);
   /// In FP8: casts a GEMM's input, and frees it. The result, which takes its place, is what backward
   /// needs (`keep`) or what the GEMM reads; the other cast goes to `read`, to be freed after the
   /// GEMM.
@@ -98,8 +113,17 @@ class McoreBlock {
   void free_if_any(const std::optional<Tensor>& tensor) {
     if (tensor) step_.free(*tensor);
   }
-  /// Gradients of weight and input in the order of modules: the input's first.
+  /// Gradients of weight and input in the order of modules: the input's first. Of a GEMM whose inputs
+  /// the ranks divide.
   Tensor input_and_weight(std::string_view name, std::int64_t outputs, std::int64_t inputs);
+  /// The same of one whose outputs they divide: own rows of the input's gradient and, if these are
+  /// others, what the GEMM made, which stays as long.
+  struct InputGradient {
+    Tensor rows;
+    std::optional<Tensor> term{};
+  };
+  [[nodiscard]] InputGradient column_backward(std::string_view name, std::string_view rows,
+                                              std::int64_t outputs);
 
   [[nodiscard]] bool is_gpt() const { return config_.model.family == Family::gpt2; }
   /// Outputs of the MLP's first GEMM.
@@ -134,7 +158,7 @@ class McoreBlock {
   [[nodiscard]] Tensor heads_backward(const LayerWeights& weights, const Saved& kept,
                                       HeadGradients made);
   [[nodiscard]] Tensor rows_backward(const LayerWeights& weights, const Saved& kept);
-  [[nodiscard]] Tensor turned_back(std::string_view name, Tensor gradient);
+  [[nodiscard]] Tensor turned_back(std::string_view name, Tensor gradient, std::int64_t bytes);
   [[nodiscard]] Tensor norm_of_heads(std::size_t weight, std::string_view name, Tensor gradient,
                                      const std::optional<Tensor>& rows,
                                      const std::optional<Tensor>& statistic);
@@ -148,7 +172,9 @@ class McoreBlock {
   const PlanConfig& config_;
   LlamaSizes sizes_;
   TeModules& modules_;
+  McoreRows& rows_;
   const WeightHooks& hooks_;
+  McoreContext context_;
   McoreExperts experts_;
   McoreLatent latent_;
   std::map<std::size_t, Saved> saved_{};  ///< by a weight of the layer

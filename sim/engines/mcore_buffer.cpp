@@ -27,7 +27,8 @@ std::int64_t ParameterBuffer::padding() const {
   return elements - used;
 }
 
-ParameterBuffer parameter_buffer(std::vector<BufferedWeight> weights, std::int64_t ranks) {
+ParameterBuffer parameter_buffer(std::vector<BufferedWeight> weights, std::int64_t ranks,
+                                 bool is_one_bucket) {
   const std::int64_t full = std::max(kBucketElements, checked_mul(kBucketElementsPerRank, ranks));
   const std::int64_t ends = std::lcm(ranks, kBucketEnds);
   ParameterBuffer buffer;
@@ -45,7 +46,7 @@ ParameterBuffer parameter_buffer(std::vector<BufferedWeight> weights, std::int64
     weight.bucket = buffer.buckets.size();
     next = weight.begin + weight.elements();
     ++open.weights;
-    if (next - open.begin >= full) close();
+    if (!is_one_bucket && next - open.begin >= full) close();
   }
   if (open.weights > 0) close();
   buffer.elements = next;

@@ -18,6 +18,8 @@ struct BufferedWeight {
   std::int64_t rows = 0;
   std::int64_t columns = 1;  ///< 1: a vector, which does not decay
   bool dealt = false;        ///< expert-parallel: in a separate buffer
+  bool whole = false;        ///< on all ranks of tp, which divide the others
+  bool of_heads = false;     ///< a norm of heads, of which ranks of tp have others
   // Position, set by the buffer.
   std::int64_t begin = 0;
   std::size_t bucket = 0;
@@ -48,7 +50,8 @@ struct ParameterBuffer {
 /// A bucket ends with the weight that fills it: 40 million elements, or, with many ranks, a million
 /// for each rank. Weights begin at multiples of 64; buckets end at multiples of the ranks and of
 /// 128.
+/// `is_one_bucket`: whatever its size.
 [[nodiscard]] ParameterBuffer parameter_buffer(std::vector<BufferedWeight> weights,
-                                               std::int64_t ranks);
+                                               std::int64_t ranks, bool is_one_bucket = false);
 
 }  // namespace mfsdp

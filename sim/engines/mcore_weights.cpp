@@ -37,9 +37,17 @@ class Weights {
 
   /// The norm's weight and, of LayerNorm, its bias.
   std::pair<std::size_t, std::optional<std::size_t>> add_norm(const std::string& name) {
-    const std::size_t weight = add(name, model_.hidden);
+    const std::size_t weight = add_whole(name, model_.hidden);
     if (!model_.traits().layer_norms) return {weight, std::nullopt};
-    return {weight, add(name + "_bias", model_.hidden)};
+    return {weight, add_whole(name + "_bias", model_.hidden)};
+  }
+
+  /// A vector that is whole on all ranks of tp.
+  std::size_t add_whole(const std::string& name, std::int64_t rows, bool of_heads = false) {
+    const std::size_t weight = add(name, rows);
+    made_.all[weight].whole = true;
+    made_.all[weight].of_heads = of_heads;
+    return weight;
   }
 
   LayerWeights layer_weights(std::int64_t layer) {
@@ -48,7 +56,7 @@ class Weights {
     const bool biases = model_.traits().biases;
     if (model_.traits().sinks) weights.sinks = add("sinks", model_.heads);
     weights.out = add("out", model_.hidden, model_.attention_width());
-    if (biases) weights.out_bias = add("out_bias", model_.hidden);
+    if (biases) weights.out_bias = add_whole("out_bias", model_.hidden);
     std::tie(weights.norm1, weights.norm1_bias) = add_norm("norm1");
     if (model_.traits().latent_attention)
       weights.latent = latent_weights();
@@ -63,7 +71,7 @@ class Weights {
     weights.gate_up = add("gate_up", inner, model_.hidden);
     if (biases) weights.gate_up_bias = add("gate_up_bias", inner);
     weights.down = add("down", model_.hidden, model_.intermediate);
-    if (biases) weights.down_bias = add("down_bias", model_.hidden);
+    if (biases) weights.down_bias = add_whole("down_bias", model_.hidden);
     return weights;
   }
 
@@ -72,8 +80,8 @@ class Weights {
     if (model_.qkv_bias || model_.traits().biases)
       weights.qkv_bias = add("qkv_bias", model_.qkv_width());
     if (!model_.qk_norm) return;
-    weights.query_norm = add("query_norm", model_.head_dim);
-    weights.key_norm = add("key_norm", model_.head_dim);
+    weights.query_norm = add_whole("query_norm", model_.head_dim, true);
+    weights.key_norm = add_whole("key_norm", model_.head_dim, true);
   }
 
   LatentWeights latent_weights() {

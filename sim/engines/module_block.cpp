@@ -39,6 +39,7 @@ class EagerModuleBlock final : public LlamaBlock {
         units_(units),
         tape_(step),
         ops_(tape_, config),
+        rows_(step, config),
         experts_(tape_, ops_, config),
         latent_(tape_, ops_, config),
         norm_(norm_code(config.model, options.modules)),
@@ -51,7 +52,7 @@ class EagerModuleBlock final : public LlamaBlock {
   Tensor forward(std::size_t layer, Tensor input) override {
     layer_ = layer;
     // The model's variable refers to the input until the block returns.
-    const Value x = tape_.leaf(tape_.adopt(input), sizes_.state,
+    const Value x = tape_.leaf(tape_.adopt(input), rows_.own(sizes_.state),
                                [this](Ref gradient) { input_gradient_ = std::move(gradient); });
     const auto block = [this, layer, x] { return run(layer, x); };
     Value out = options_.selective_ac.by_operator || recomputes(layer)
@@ -70,6 +71,8 @@ class EagerModuleBlock final : public LlamaBlock {
     tape_.backward(std::exchange(outputs_.at(layer), {}), tape_.adopt(output));
     const Tensor input = input_gradient_->give_up();
     input_gradient_.reset();
+    for (const char* name : {"norm1_grad_sum", "norm2_grad_sum"})
+      if (rows_.shares()) rows_.sum(name, sizes_.hidden, DType::bf16);
     const bool apart = options_.units.parts_of_blocks;
     return {.input = input,
             .weights = all_of(apart ? std::optional(BlockPart::norms) : std::nullopt),
@@ -143,14 +146,18 @@ class EagerModuleBlock final : public LlamaBlock {
 
   Value add_attention(std::size_t layer, const Value& input) {
     Value mixed = part(UnitPlace::attention, layer, is_olmo() ? input : norm("norm1", input),
-                       [&](const Value& x) { return attention(layer, x); });
+                       [&](const Value& x) {
+                         return ops_.reduce_rows("out", attention(layer, ops_.gather_rows("norm1", x)));
+                       });
     if (is_olmo() || config_.model.output_norms) mixed = norm("attention_norm", std::move(mixed));
     return ops_.add("sum", input, mixed);
   }
 
   Value add_mlp(std::size_t layer, Value sum) {
     Value made = part(UnitPlace::mlp, layer, is_olmo() ? sum : norm("norm2", sum),
-                      [&](const Value& x) { return mlp(x); });
+                      [&](const Value& x) {
+                        return ops_.reduce_rows("down", mlp(ops_.gather_rows("norm2", x)));
+                      });
     if (is_olmo() || config_.model.output_norms) made = norm("mlp_norm", std::move(made));
     return ops_.add("output", sum, made);
   }
@@ -236,6 +243,7 @@ class EagerModuleBlock final : public LlamaBlock {
   Fsdp2Units& units_;
   EagerTape tape_;
   EagerOps ops_;
+  TensorRows rows_;
   ExpertOps experts_;
   LatentOps latent_;
   NormCode norm_;

@@ -21,7 +21,7 @@ EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Met
     case EngineFamily::megatron_fsdp_v1:
       return megatron_fsdp1_plan(config, meta, CompileCache::filled, l2_bytes);
     case EngineFamily::megatron_fsdp_v2: return megatron_fsdp2_plan(engine, config, meta, l2_bytes);
-    case EngineFamily::mcore: return mcore_plan(engine, config, meta);
+    case EngineFamily::mcore: return mcore_plan(engine, config, meta, options);
     case EngineFamily::ddp: return ddp_plan(config, meta, options);
     case EngineFamily::fsdp1: return fsdp1_plan(config, meta, options);
     case EngineFamily::deepspeed_states:

@@ -38,15 +38,17 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
     // One of them has all ranks. Each is created at its first use.
     for (const Axis axis : {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep})
       if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
+    for (const Axis axis : {Axis::cp, Axis::tp})
+      if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
     return sizes;
   }
   if (traits_of(engine).has_tensor_parallel_axis) add(1);
   for (const Axis axis : {Axis::expt_dp, Axis::ep})
     if (mesh.size(axis) > 1) add(mesh.size(axis));
-  if (outer > 1) {
-    add(outer);
-    add(shard);
-  }
+  const std::int64_t tp = mesh.size(Axis::tp);
+  if (outer > 1) add(outer);
+  if (outer > 1 || tp > 1) add(shard);
+  if (tp > 1) add(tp);
   return sizes;
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <vector>
 #include <utility>
+
+#include "core/plan/work.hpp"
 
 namespace mfsdp {
 namespace {
@@ -46,16 +49,21 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
   const bool has_outer = mesh.size(Axis::dp_outer) > 1;
   for (const StreamRole stream : kStreams)
     if (stream != StreamRole::outer || has_outer) add_stream(stream, to_string(stream));
-  const auto join = [&](Axis axis, std::string_view purpose) {
+  const auto join = [&](std::vector<Axis> axes, std::string_view purpose) {
+    std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
+    if (axes.empty()) return CommunicatorId{};
     const CommunicatorId id{program_.communicators.size()};
     program_.communicators.push_back(
-        {.id = id, .axes = {axis}, .purpose = std::string(purpose), .size = mesh.size(axis)});
+        {.id = id, .axes = axes, .purpose = std::string(purpose), .size = ranks_on(axes, mesh)});
     return id;
   };
-  if (mesh.size(Axis::dp_shard) > 1) shards_ = join(Axis::dp_shard, has_outer ? "shards" : "world");
-  if (has_outer) outer_ = join(Axis::dp_outer, "outer");
-  if (mesh.size(Axis::expt_dp) > 1) same_experts_ = join(Axis::expt_dp, "same_experts");
-  if (mesh.size(Axis::ep) > 1) experts_ = join(Axis::ep, "experts");
+  const bool is_world = ranks_on({Axis::dp_shard, Axis::cp}, mesh) == mesh.world_size();
+  shards_ = join({Axis::dp_shard, Axis::cp}, is_world ? "world" : "shards");
+  outer_ = join({Axis::dp_outer}, "outer");
+  same_experts_ = join({Axis::expt_dp}, "same_experts");
+  experts_ = join({Axis::ep}, "experts");
+  tensor_ = join({Axis::tp}, "tensor");
+  context_ = join({Axis::cp}, "context");
 }
 
 void StepBuilder::add_stream(StreamRole stream, std::string_view name) {
@@ -343,12 +351,15 @@ void StepBuilder::grouped_gemm(GemmKind kind, std::string_view name, const Group
 
 void StepBuilder::attention(KernelKind kind, const AttentionKind& other) {
   const PlanConfig& config = program_.config;
+  const auto given = [](std::int64_t value, std::int64_t usual) {
+    return value == 0 ? usual : value;
+  };
   Kernel kernel{.kind = kind,
                 .operands = {},
-                .attributes = {{"batch", (other.whole ? 2 : 1) * config.micro_batch},
+                .attributes = {{"batch", (other.whole ? 2 : 1) * given(other.batch, config.micro_batch)},
                                {"head_dim", config.model.head_dim},
-                               {"heads", config.model.heads},
-                               {"seq", config.seq_len}}};
+                               {"heads", given(other.heads, config.model.heads / config.mesh.size(Axis::tp))},
+                               {"seq", given(other.tokens, config.seq_len)}}};
   if (other.value_dim != 0) kernel.attributes.push_back({"value_dim", other.value_dim});
   if (other.window != 0) kernel.attributes.push_back({"window", other.window});
   if (other.whole) kernel.attributes.push_back({"mask", 1});
@@ -360,10 +371,26 @@ void StepBuilder::collective(CollectiveKind kind, std::string_view name, std::in
                              DType dtype, RankGroup group) {
   const StreamRole stream =
       kind == CollectiveKind::all_gather ? StreamRole::all_gather : StreamRole::reduce_scatter;
+  collective_on(stream, kind, name, elements, dtype, group);
+}
+
+CommunicatorId StepBuilder::communicator_of(RankGroup group) const {
+  switch (group) {
+    case RankGroup::same_experts: return same_experts_;
+    case RankGroup::tensor: return tensor_;
+    case RankGroup::context: return context_;
+    case RankGroup::all: break;
+  }
+  return shards_;
+}
+
+void StepBuilder::collective_on(StreamRole stream, CollectiveKind kind, std::string_view name,
+                                std::int64_t elements, DType dtype, RankGroup group) {
+  const bool sums = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
   Collective made;
   made.kind = kind;
-  made.communicator = group == RankGroup::same_experts ? same_experts_ : shards_;
-  if (kind != CollectiveKind::all_gather) made.reduction = Reduction::sum;
+  made.communicator = communicator_of(group);
+  if (sums) made.reduction = Reduction::sum;
   made.count = elements;
   made.dtype = dtype;
   add(name, stream, std::move(made));

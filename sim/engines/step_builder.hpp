@@ -60,8 +60,8 @@ struct Traffic {
 };
 
 /// Ranks that share a buffer of weights: all, or, with expert parallelism, those with the same
-/// experts.
-enum class RankGroup { all, same_experts };
+/// experts. Ranks of one tensor share a copy of the weights, those of one context a sequence.
+enum class RankGroup { all, same_experts, tensor, context };
 
 /// Rows of a rank's balanced experts, and the matrix of each expert.
 struct GroupedShape {
@@ -78,6 +78,10 @@ struct AttentionKind {
   std::int64_t value_dim = 0;  ///< columns of a value; 0: as many as a key has
   /// All pairs of tokens are computed, as with a mask that is a tensor: twice a causal one.
   bool whole = false;
+  // 0: as the configuration has them; ranks of tp divide the heads.
+  std::int64_t heads = 0;
+  std::int64_t tokens = 0;  ///< of a sequence
+  std::int64_t batch = 0;   ///< sequences
 };
 
 /// m tokens, n outputs and k inputs.
@@ -98,8 +102,9 @@ enum class GemmWorkspace { pytorchs, callers };
 
 class StepBuilder {
  public:
-  /// Creates streams for compute, gathers, reductions and, if it exists, the outer axis; and a
-  /// communicator of the ranks that share a copy of the weights, and one of the outer axis.
+  /// Creates streams for compute, gathers, reductions and, if it exists, the outer axis; and
+  /// communicators of the ranks that share a buffer of weights, of the outer axis, and of those that
+  /// share a copy of the weights or a sequence.
   StepBuilder(const PlanConfig& config, const Meta& meta);
 
   /// Adds `outer`, in a step without an outer axis, for other work; its memory has this name.
@@ -171,6 +176,9 @@ class StepBuilder {
   /// `elements` as NCCL counts them, on the stream of that kind of collective.
   void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype,
                   RankGroup group = RankGroup::all);
+  /// The same on another stream.
+  void collective_on(StreamRole stream, CollectiveKind kind, std::string_view name,
+                     std::int64_t elements, DType dtype, RankGroup group);
   /// An all-reduce of `elements` on the stream of reductions, which follows `stream` and holds it up.
   void all_reduce_between(StreamRole stream, std::string_view name, std::int64_t elements,
                           DType dtype);
@@ -217,6 +225,7 @@ class StepBuilder {
 
  private:
   void add_stream(StreamRole stream, std::string_view name);
+  [[nodiscard]] CommunicatorId communicator_of(RankGroup group) const;
   Op& add(std::string_view name, StreamRole stream, OpBody body);
   void add_kernel(std::string_view name, StreamRole stream, Kernel kernel);
   Op& add_named(std::string name, StreamId stream, OpBody body);
@@ -233,6 +242,8 @@ class StepBuilder {
   CommunicatorId outer_;
   CommunicatorId same_experts_;
   CommunicatorId experts_;
+  CommunicatorId tensor_;
+  CommunicatorId context_;
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;

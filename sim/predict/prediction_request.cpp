@@ -180,7 +180,7 @@ Result<Prediction> predict(const PredictionRequest& asked) {
     run.facts.push_back({.topic = "simulation",
                          .name = "memory_error",
                          .value = unknown_memory_error(memory_kind(request))});
-  if (std::string options = request.options.statement(request.engine, request.config.has_fp8());
+  if (std::string options = request.options.statement(request.engine, option_uses(request.config));
       !options.empty())
     run.facts.push_back(
         {.topic = "simulation", .name = "engine_options", .value = std::move(options)});

@@ -186,25 +186,43 @@ Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
   return reasons.verdict();
 }
 
+/// The engine's options, with the one that --cp-comm stands for.
+Result<EngineOptions> options_of(const JobOptions& job) {
+  constexpr const char* kWord = "cp_comm_type";
+  EngineOptions options = job.engine_options;
+  if (traits_of(job.engine).runs_plans || !job.common.context_exchange) return options;
+  const std::string_view asked = to_string(*job.common.context_exchange);
+  if (!has_option(job.engine, kWord))
+    return cannot_predict(job.engine, "--cp-comm", asked, "leave --cp-comm out");
+  if (options.has(kWord))
+    return fail("--cp-comm", "contradicts --engine-option cp_comm_type; give one of them");
+  MFSDP_TRY(options.set(kWord, asked));
+  return options;
+}
+
 }  // namespace
 
 Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
+  CommonOptions common = job.common;
+  if (!traits_of(job.engine).runs_plans) common.mesh_rules = MeshRules::others;
   MFSDP_LET(plan,
-            plans_.read(job.common, {.gpus_are_chosen = say_gpus(job.given), .takes_jobs = true}));
+            plans_.read(common, {.gpus_are_chosen = say_gpus(job.given), .takes_jobs = true}));
   return read(plan, job);
 }
 
 Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, const JobOptions& job) {
   Reasons reasons;
   reasons.add(check_given(job, plan.config));
-  auto config = engine_config(job.engine, plan.config, job.engine_options);
+  auto options = options_of(job);
+  reasons.add(options);
+  auto config = engine_config(job.engine, plan.config, options ? *options : job.engine_options);
   reasons.add(config);
   auto allocator = parse_allocator_settings(job.alloc_conf.value_or(""), "--alloc-conf");
   reasons.add(allocator);
   MFSDP_TRY(reasons.verdict());
   PredictionRequest request;
   request.engine = job.engine;
-  request.options = job.engine_options;
+  request.options = std::move(*options);
   request.config = std::move(*config);
   request.allocator = std::move(*allocator);
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;

@@ -31,13 +31,16 @@ Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
   if (is_point_to_point(collective.kind)) return Awaited::sends;
   const bool passes =
       op.phase == Phase::forward || op.phase == Phase::recompute || op.phase == Phase::backward;
+  const auto stream = std::ranges::find(program_.streams, op.stream, &Stream::id);
+  const bool is_known = stream != program_.streams.end();
+  const bool beside_none = is_known && stream->role == StreamRole::compute;
+  const bool moves_rows = beside_none || (is_known && stream->role == StreamRole::outer);
+  if (passes && !op.group && moves_rows && crosses(collective, Axis::cp)) return Awaited::heads;
   if (passes && !op.group && crosses(collective, Axis::tp)) return Awaited::rows;
   if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
     return Awaited::gradients;
   if (collective.input.stated() && norm_parts_.contains(collective.input.buffer))
     return Awaited::gradient_norm;
-  const auto stream = std::ranges::find(program_.streams, op.stream, &Stream::id);
-  const bool beside_none = stream != program_.streams.end() && stream->role == StreamRole::compute;
   if (passes && (beside_none || collective.kind == CollectiveKind::all_to_all))
     return crosses(collective, Axis::cp) ? Awaited::heads : Awaited::expert_rows;
   const bool gathers = collective.kind == CollectiveKind::all_gather;

@@ -20,7 +20,8 @@ class AwaitedKinds {
   ///   gradient_norm  reads what kernels `norm_partial` write
   ///   expert_rows    token exchange of forward and backward: all_to_all, and collectives on the
   ///                  compute stream itself
-  ///   heads          the same over cp, of ranks that share sequences
+  ///   heads          the same over cp, of ranks that share sequences: also gathers, sums and sends of
+  ///                  keys, values and their gradients
   ///   rows           gathers and sums over tp, of ranks that share blocks
   ///   weights        all other gathers but the optimizer's
   ///   others         directions of matrices, the loss

@@ -1,0 +1,92 @@
+// Rows of hidden states between the GEMMs of ranks that share the weights, as Transformer Engine's
+// modules gather and reduce them.
+//
+//   sequence parallel   forward: all rows are gathered before a column-cut GEMM, freed after it, and
+//                       gathered again in backward beside the gradient of the input, because only a
+//                       rank's own are kept. Terms of a row-cut GEMM are reduced to own rows. Backward:
+//                       gradients of the output are gathered before both GEMMs of a row-cut one;
+//                       those of a column-cut one's input are reduced beside the weight's
+//   without             forward: terms are summed in place. Backward: gradients of inputs are, beside
+//                       those of weights
+//   beside a GEMM       a collective that the host issues before it (CUDA_DEVICE_MAX_CONNECTIONS=1):
+//                       both begin when their inputs are there
+//   tp_comm_overlap     gathers run in as many pieces as ranks, each beside the GEMM of the one before;
+//                       reductions in four, each beside the next one's GEMM. Buffers are static
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "sim/engines/llama_sizes.hpp"
+#include "sim/engines/mcore_parallel.hpp"
+#include "sim/engines/step_builder.hpp"
+
+namespace mfsdp {
+
+class McoreRows {
+ public:
+  /// `whole`: sizes of all rows of a microbatch.
+  McoreRows(StepBuilder& step, const McoreParallel& parallel, const LlamaSizes& whole);
+
+  /// Whether ranks share the weights.
+  [[nodiscard]] bool shares() const { return parallel_.tp > 1; }
+  /// Whether each rank has a part of the rows between GEMMs.
+  [[nodiscard]] bool cuts() const { return parallel_.sequence; }
+  [[nodiscard]] std::int64_t ranks() const { return parallel_.tp; }
+  // Of a rank's own rows.
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+  [[nodiscard]] std::int64_t state() const { return state_; }
+  [[nodiscard]] std::int64_t statistic() const { return tokens_ * kFull; }
+
+  /// A GEMM of all rows, in equal parts of them.
+  using Product = std::function<void(std::int64_t parts)>;
+
+  /// Gathers all rows for the GEMM, runs it, and frees them, or returns them if others need them
+  /// (`keep`). `output` allocates the GEMM's result. Without cut rows it runs both alone.
+  std::optional<Tensor> after_gather(std::string_view name, const std::function<void()>& output,
+                                     const Product& product, bool keep = false);
+  /// Runs the GEMM, whose terms `whole` has, and returns the sum: of own rows, freeing `whole`, or in
+  /// place. `product` may be run already: then it is empty.
+  [[nodiscard]] Tensor before_reduction(std::string_view name, Tensor whole,
+                                        const Product& product);
+
+  /// What a collective beside a GEMM makes.
+  struct Beside {
+    std::optional<Tensor> rows{};
+    std::optional<Mark> ended{};
+  };
+  /// Gathers all rows beside the next GEMM, to `rows`.
+  [[nodiscard]] Beside begin_gather(std::string_view name);
+  /// Reduces `whole` beside the next GEMM, to `rows` or in place.
+  [[nodiscard]] Beside begin_reduction(std::string_view name, Tensor whole);
+  /// Compute waits for it.
+  void wait(const Beside& beside);
+
+  /// An all-reduce of `elements`, which compute waits for.
+  void sum(std::string_view name, std::int64_t elements, DType type);
+  /// A gather of `elements` of each rank, which compute waits for.
+  void gather_elements(std::string_view name, std::int64_t elements, DType type);
+  /// Reduces whole rows to own ones without a GEMM; frees `whole` if it is not the result.
+  [[nodiscard]] Tensor reduced(std::string_view name, Tensor whole);
+  /// All rows of own ones, freed by the caller. Requires cut rows.
+  [[nodiscard]] Tensor gathered(std::string_view name);
+
+ private:
+  [[nodiscard]] std::int64_t own_elements() const { return state_ / kHalf; }
+  void keep_static(std::string_view name);
+  void run(CollectiveKind kind, std::string_view name, std::int64_t elements, DType type,
+           StreamRole stream);
+
+  StepBuilder& step_;
+  McoreParallel parallel_;
+  std::int64_t whole_;  ///< bytes of all rows
+  std::int64_t tokens_;
+  std::int64_t state_;
+  std::set<std::string> static_{};
+};
+
+}  // namespace mfsdp
