@@ -17,7 +17,7 @@ Tensor McoreEnds::embed(const McoreWeights& weights) {
   hooks_.use(weights.embedding);
   Tensor rows = step_.allocate("embedded", sizes_.state, Category::activation);
   step_.memory_bound(KernelKind::embedding_forward, "embedding", 2 * sizes_.state);
-  if (rows_.shares()) return summed_over_ids(rows);
+  if (rows_.shares()) return summed_over_ids(weights, rows);
   if (weights.positions) rows = add_positions(*weights.positions, rows);
   return by_position(rows);
 }
@@ -32,10 +32,18 @@ Tensor McoreEnds::by_position(Tensor rows) {
   return turned;
 }
 
-Tensor McoreEnds::summed_over_ids(Tensor rows) {
+Tensor McoreEnds::summed_over_ids(const McoreWeights& weights, Tensor rows) {
   step_.memory_bound(KernelKind::zero_padding, "other_ids", 2 * sizes_.state);
-  if (rows_.cuts()) return rows_.reduced("embedded", by_position(rows));
-  return by_position(rows_.reduced("embedded", rows));
+  if (rows_.cuts() && !weights.positions) return rows_.reduced("embedded", by_position(rows));
+  rows_.sum("embedded_sum_of_ids", sizes_.state / kHalf, DType::bf16);
+  if (weights.positions) rows = add_positions(*weights.positions, rows);
+  rows = by_position(rows);
+  if (!rows_.cuts()) return rows;
+  // Learned positions are added to whole rows; own ones are copied.
+  const Tensor own = step_.allocate("embedded_own", rows_.state(), Category::activation);
+  step_.memory_bound(KernelKind::cast, "embedded_own", 2 * rows_.state());
+  step_.free(rows);
+  return own;
 }
 
 Tensor McoreEnds::add_positions(std::size_t table, Tensor rows) {

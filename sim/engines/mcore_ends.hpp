@@ -46,7 +46,7 @@ class McoreEnds {
   /// The sum of the rows and those of their positions. Frees `rows`.
   [[nodiscard]] Tensor add_positions(std::size_t table, Tensor rows);
   /// The rows of all ids, of which `rows` has those of the rank's; frees them.
-  [[nodiscard]] Tensor summed_over_ids(Tensor rows);
+  [[nodiscard]] Tensor summed_over_ids(const McoreWeights& weights, Tensor rows);
   [[nodiscard]] Tensor by_position(Tensor rows);
   /// Gathers rows for the head into the buffer that stays, on that stream.
   void gather_rows(StreamRole stream);

@@ -18,7 +18,6 @@ void check_tp(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   };
   if (model.experts != 0) return no("experts");
   if (model.traits().latent_attention) return no("latent attention");
-  if (!model.traits().rotates) return no("learned positions");
   if (model.traits().sinks) return no("attention sinks");
   if (config.has_fp8()) return no("--fp8");
   check_shares("--tp", tp,
