@@ -39,9 +39,9 @@ struct CommonOptions {
   std::int64_t tensor_parallel = 1;   ///< ranks that share the weights of each block
   std::optional<ContextExchange> context_exchange = {};  ///< by default the engine's
   MeshRules mesh_rules = MeshRules::planner;             ///< of the engine that trains
-  std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
-  std::optional<std::int64_t> seq_len = {};       ///< tokens
-  std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks
+  std::optional<Strategy> outer_asked = {};              ///< by --strategy hsdp or hfsdp
+  std::optional<std::int64_t> seq_len = {};              ///< tokens
+  std::optional<std::int64_t> global_batch = {};         ///< sequences per step, over all ranks
   std::optional<std::int64_t> batch_tokens = {};  ///< tokens per step instead: --global-batch 4M
   std::optional<Rational> loss_scale = {};        ///< --loss-scale; 0 for "none"
   bool dynamic_loss_scale = false;                ///< --loss-scale dynamic

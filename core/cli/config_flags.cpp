@@ -88,9 +88,10 @@ Result<ContextExchange> read_exchange(const std::string& text, const std::string
   if (word == "ring") return ContextExchange::p2p;
   if (word == "allgather") return ContextExchange::all_gather;
   if (word == "a2a+p2p")
-    return fail(flag, fmt::format("{} is not modelled: expected a2a (Ulysses), or all_gather or p2p "
-                                  "with --engine mcore",
-                                  in_quotes(text)));
+    return fail(flag,
+                fmt::format("{} is not modelled: expected a2a (Ulysses), or all_gather or p2p "
+                            "with --engine mcore",
+                            in_quotes(text)));
   return parse_choice<ContextExchange>(text, flag);
 }
 

@@ -178,8 +178,8 @@ struct PlanConfig {
 /// compute weights.
 [[nodiscard]] Model make_model(const PlanConfig& config);
 
-/// Whose rules of --cp and --tp a configuration keeps: the planner's, or those of an engine of
-/// others (sim/engines/engine.hpp).
+/// A configuration keeps the planner's rules of --cp and --tp, or those of an engine of others
+/// (sim/engines/engine.hpp).
 enum class MeshRules { planner, others };
 
 /// Checks every field against the others; the error names the flag that sets the field. Rules of

@@ -243,8 +243,8 @@ std::string EngineOptions::statement(EngineKind engine, const OptionUses& uses) 
   std::vector<std::string> defaults;
   for (const EngineOption* option : options_of(engine)) {
     const bool is_given = given_.contains(option->word);
-    const bool is_stated = uses.has(option->with) &&
-                           (is_given || option->with != OptionWith::anything_if_given);
+    const bool is_stated =
+        uses.has(option->with) && (is_given || option->with != OptionWith::anything_if_given);
     if (is_stated)
       (is_given ? given : defaults)
           .push_back(option_text(*option, value(engine, option->word), ' '));

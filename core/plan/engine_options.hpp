@@ -63,8 +63,8 @@ struct Names<ContextComm> {
 /// The kinds of options. A bool is a switch.
 using OptionValue = std::variant<bool, std::int64_t, Modules, FsdpUnits, SelectiveAc, ContextComm>;
 
-/// What an option has a meaning with. Answers state it there; `anything` has one everywhere, and
-/// `anything_if_given` is stated only where it was given.
+/// An option has a meaning with that part of a job, and answers state it there. `anything` has one
+/// everywhere, and `anything_if_given` is stated only where it was given.
 enum class OptionWith { anything, anything_if_given, fp8, tp, cp };
 
 /// The parts of a job that options depend on.

@@ -108,10 +108,11 @@ Result<void> check_windows(const PlanConfig& config, std::int64_t node) {
 Result<void> check_own_shares(const CommonOptions& options, const ModelShape& model,
                               std::int64_t seq_len) {
   if (const auto exchange = options.context_exchange; exchange && *exchange != ContextExchange::a2a)
-    return fail("--cp-comm",
-                fmt::format("'{}' is not modelled: expected a2a (Ulysses), which exchanges queries, "
-                            "keys and values by heads",
-                            to_string(*exchange)));
+    return fail(
+        "--cp-comm",
+        fmt::format("'{}' is not modelled: expected a2a (Ulysses), which exchanges queries, "
+                    "keys and values by heads",
+                    to_string(*exchange)));
   if (options.context_parallel > 1)
     MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
   if (options.tensor_parallel > 1)
@@ -167,7 +168,8 @@ Result<std::optional<std::int64_t>> global_batch_of(const CommonOptions& options
 
 Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
   const std::int64_t seq_len = seq_len_of(options, model);
-  if (options.mesh_rules == MeshRules::planner) MFSDP_TRY(check_own_shares(options, model, seq_len));
+  if (options.mesh_rules == MeshRules::planner)
+    MFSDP_TRY(check_own_shares(options, model, seq_len));
   Reasons reasons;
   // The reader of a cluster file checks the nodes there.
   if (!options.cluster) reasons.add(count_nodes(options.gpus, options.node_size(), "--gpus"));

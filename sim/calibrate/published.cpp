@@ -69,7 +69,7 @@ bool is_in_fp8(const PublishedRow& row) {
 /// experts, it may recompute the norm before them and their activation.
 std::optional<Recompute> recompute_of(const PublishedRow& row) {
   const std::string said = row.text("recompute");
-  // Of operators, as an option of the engine.
+  // By operator it is an option of the engine.
   if (said == "selective-op" && row.text("options").find("--selective-ac=op") != std::string::npos)
     return Recompute::none;
   if (said == "full") return Recompute::full;
@@ -223,8 +223,8 @@ Result<Answered> answered(const PredictionRequest& request, std::vector<Answered
   const Cluster& cluster = request.costs->cluster();
   const auto found = std::ranges::find_if(all, [&](const Answered& one) {
     return one.engine == request.engine && one.config == request.config &&
-           one.options == request.options.changes(request.engine) &&
-           one.gpu == cluster.gpu.name && one.gpus_per_node == cluster.gpus_per_node;
+           one.options == request.options.changes(request.engine) && one.gpu == cluster.gpu.name &&
+           one.gpus_per_node == cluster.gpus_per_node;
   });
   if (found != all.end()) return *found;
   MFSDP_LET(prediction, predict(request));

@@ -483,8 +483,7 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
     if (modules == Modules::torchtitan)
       check_titan_parallel(engine, config, Fsdp2Options(engine, options), reasons);
   }
-  if (traits.family == EngineFamily::mcore)
-    check_mcore_parallel(engine, config, options, reasons);
+  if (traits.family == EngineFamily::mcore) check_mcore_parallel(engine, config, options, reasons);
   if (traits.family == EngineFamily::megatron_fsdp_v1)
     check_first_megatron(engine, config, reasons);
   MFSDP_TRY(reasons.verdict());

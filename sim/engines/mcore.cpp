@@ -69,8 +69,7 @@ std::vector<UnitId> layer_units(StepBuilder& step, std::int64_t layers) {
 
 class Mcore {
  public:
-  Mcore(EngineKind engine, const PlanConfig& config, const Meta& meta,
-        const EngineOptions& options)
+  Mcore(EngineKind engine, const PlanConfig& config, const Meta& meta, const EngineOptions& options)
       : config_(config_of_rank(config, kMegatronVocabulary)),
         parallel_(mcore_parallel(engine, config, options)),
         gradient_type_(size_of(config.grad_dtype)),

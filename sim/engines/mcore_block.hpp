@@ -11,7 +11,7 @@
 //   others       latent attention (mcore_latent.hpp) and experts (mcore_experts.hpp) replace either
 //                half; rotations with scaled cosines and sines (YaRN), and biases after attention,
 //                run as PyTorch's own kernels, because neither is fused
-//   tensor parallel   GEMMs are one rank's (mcore_rows.hpp has what stands between them)
+//   tensor parallel   GEMMs are one rank's (mcore_rows.hpp has what is between them)
 //   context parallel  mcore_context.hpp has attention
 //   FP8          casts of norms' and SwiGLU's outputs are kept in their place, and one of attention's
 //                output beside it
@@ -88,7 +88,7 @@ class McoreBlock {
   void elementwise(KernelKind kind, std::string_view name, const Traffic& traffic) {
     step_.memory_bound(kind, name, traffic);
   }
-  /// Of all tokens, or an equal part of them.
+  /// The rows are those of all tokens, or an equal part of them.
   void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs,
             std::int64_t parts = 1) {
     if (in_fp8_)
@@ -113,8 +113,8 @@ class McoreBlock {
   void free_if_any(const std::optional<Tensor>& tensor) {
     if (tensor) step_.free(*tensor);
   }
-  /// Gradients of weight and input in the order of modules: the input's first. Of a GEMM whose inputs
-  /// the ranks divide.
+  /// Gradients of weight and input in the order of modules: the input's first. The ranks divide the
+  /// GEMM's inputs.
   Tensor input_and_weight(std::string_view name, std::int64_t outputs, std::int64_t inputs);
   /// The same of one whose outputs they divide: own rows of the input's gradient and, if these are
   /// others, what the GEMM made, which stays as long.

@@ -30,8 +30,8 @@ void McoreContext::pass(KernelKind kind, std::int64_t squares) {
 
 Mark McoreContext::send(std::string_view name, std::int64_t bytes) {
   step_.wait(outer, step_.record(compute));
-  step_.collective_on(outer, CollectiveKind::all_gather, name,
-                      ceil_div(bytes / kHalf, ranks() - 1), DType::bf16, RankGroup::context);
+  step_.collective_on(outer, CollectiveKind::all_gather, name, ceil_div(bytes / kHalf, ranks() - 1),
+                      DType::bf16, RankGroup::context);
   return step_.record(outer);
 }
 
@@ -129,7 +129,7 @@ McoreContext::Heads McoreContext::ring_backward(const Saved& saved, Tensor outpu
 
 // ---- Keys of all ranks ----------------------------------------------------------------------
 
-/// Of all ranks, in the order of the sequence.
+/// Keys or values of all ranks, in the order of the sequence.
 Tensor McoreContext::gathered(std::string_view name) {
   const std::int64_t bytes = checked_mul(ranks(), sizes_.key);
   const Tensor all = allocate(joined(name, "_all"), bytes);
@@ -163,8 +163,8 @@ McoreContext::Heads McoreContext::with_all_keys_backward(const Saved& saved, Ten
   const Tensor keys = gathered("key");
   const Tensor values = gathered("value");
   Heads made{.query = allocate("d_query", sizes_.query), .key = {}, .value = {}};
-  const Heads sums{.query = {}, .key = allocate("d_key_sum", all),
-                   .value = allocate("d_value_sum", all)};
+  const Heads sums{
+      .query = {}, .key = allocate("d_key_sum", all), .value = allocate("d_value_sum", all)};
   step_.memory_bound(KernelKind::zero_padding, "d_key_sum", all);
   step_.memory_bound(KernelKind::zero_padding, "d_value_sum", all);
   for (const std::int64_t squares : {ceil_div(ranks(), std::int64_t{2}), ranks() / 2}) {

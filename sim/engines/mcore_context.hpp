@@ -6,7 +6,7 @@
 //               ones travel. Step 0 is causal on own tokens; every other one computes as many pairs.
 //               Outputs of all steps are merged by their log-sum-exps. Kept: queries, the last keys
 //               that came, output and sums. Backward: keys travel again, with the sums of their
-//               gradients behind them: K, n-2 times 2K, K
+//               gradients after them: K, n-2 times 2K, K
 //   all_gather  keys and values of all ranks, put in order; attention of each half with the keys before
 //               it. Kept: own queries, keys and values. Backward gathers again; gradients of all keys
 //               are reduced to own ones
@@ -41,12 +41,12 @@ class McoreContext {
     Tensor query, key, value;
   };
   struct Saved {
-    Tensor output;                ///< attention's, of own tokens and all heads
-    std::vector<Tensor> also{};   ///< other tensors of backward
+    Tensor output;                 ///< attention's, of own tokens and all heads
+    std::vector<Tensor> also{};    ///< other tensors of backward
     std::vector<Tensor> inputs{};  ///< that stay for backward, of those that forward got
   };
 
-  /// `own` stays allocated. Of what is kept, `keep` false frees all but the output.
+  /// `own` stays allocated. Without `keep` all that is kept but the output is freed.
   [[nodiscard]] Saved forward(const Heads& own, bool keep);
   /// Those of `own` that are not kept.
   void free_inputs(const Heads& own, bool keep);

@@ -182,8 +182,7 @@ void McoreEnds::embedding_backward(const McoreWeights& weights, Tensor state) {
                        table + 3 * sizes_.state);
     modules_.add_to_buffer(*weights.positions, positions);
   }
-  if (rows_.shares())
-    step_.memory_bound(KernelKind::zero_padding, "d_other_ids", 2 * sizes_.state);
+  if (rows_.shares()) step_.memory_bound(KernelKind::zero_padding, "d_other_ids", 2 * sizes_.state);
   Tensor gradient = step_.allocate("embedding_grad", bytes, Category::unsharded_grad);
   step_.memory_bound(KernelKind::embedding_backward, "embedding", bytes + 3 * sizes_.state);
   if (turned) step_.free(*turned);

@@ -2,9 +2,9 @@
 // a model that one of them has.
 //
 //   columns   query, key and value by groups of heads, gate and up, head: rows of the matrix are cut
-//   rows      out and down: inputs are cut, so that each rank's product is a term of the whole one
+//   rows      out and down: inputs are cut, so that each rank's result is a term of the whole one
 //   vocabulary  padded to a multiple of 128 x tp, then cut, with embedding and head
-//   whole     norms, router, biases after row-cut products
+//   whole     norms, router, biases after row-cut GEMMs
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace mfsdp {
 struct McoreParallel {
   std::int64_t tp = 1;
   std::int64_t cp = 1;
-  /// Between column-cut and row-cut products each rank has its part of the rows.
+  /// Between column-cut and row-cut GEMMs each rank has its part of the rows.
   bool sequence = false;
   /// tp_comm_overlap: gathers and reductions of rows run in pieces beside their GEMMs.
   bool overlaps = false;

@@ -37,7 +37,7 @@ class McoreRows {
   /// Whether each rank has a part of the rows between GEMMs.
   [[nodiscard]] bool cuts() const { return parallel_.sequence; }
   [[nodiscard]] std::int64_t ranks() const { return parallel_.tp; }
-  // Of a rank's own rows.
+  // Sizes of a rank's own rows.
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
   [[nodiscard]] std::int64_t state() const { return state_; }
   [[nodiscard]] std::int64_t statistic() const { return tokens_ * kFull; }
@@ -54,7 +54,7 @@ class McoreRows {
   [[nodiscard]] Tensor before_reduction(std::string_view name, Tensor whole,
                                         const Product& product);
 
-  /// What a collective beside a GEMM makes.
+  /// A collective beside a GEMM, and its result.
   struct Beside {
     std::optional<Tensor> rows{};
     std::optional<Mark> ended{};

@@ -145,19 +145,19 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   Value add_attention(std::size_t layer, const Value& input) {
-    Value mixed = part(UnitPlace::attention, layer, is_olmo() ? input : norm("norm1", input),
-                       [&](const Value& x) {
-                         return ops_.reduce_rows("out", attention(layer, ops_.gather_rows("norm1", x)));
-                       });
+    Value mixed = part(
+        UnitPlace::attention, layer, is_olmo() ? input : norm("norm1", input), [&](const Value& x) {
+          return ops_.reduce_rows("out", attention(layer, ops_.gather_rows("norm1", x)));
+        });
     if (is_olmo() || config_.model.output_norms) mixed = norm("attention_norm", std::move(mixed));
     return ops_.add("sum", input, mixed);
   }
 
   Value add_mlp(std::size_t layer, Value sum) {
-    Value made = part(UnitPlace::mlp, layer, is_olmo() ? sum : norm("norm2", sum),
-                      [&](const Value& x) {
-                        return ops_.reduce_rows("down", mlp(ops_.gather_rows("norm2", x)));
-                      });
+    Value made =
+        part(UnitPlace::mlp, layer, is_olmo() ? sum : norm("norm2", sum), [&](const Value& x) {
+          return ops_.reduce_rows("down", mlp(ops_.gather_rows("norm2", x)));
+        });
     if (is_olmo() || config_.model.output_norms) made = norm("mlp_norm", std::move(made));
     return ops_.add("output", sum, made);
   }

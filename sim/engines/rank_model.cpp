@@ -18,8 +18,9 @@ void check_shares(const char* flag, std::int64_t ranks, std::initializer_list<Sh
                   Reasons& reasons) {
   for (const auto& [what, size] : shares)
     if (size % ranks != 0)
-      reasons.add(fail(flag, fmt::format("expected a number of ranks that divides the {} {}, got {}",
-                                         size, what, ranks)));
+      reasons.add(
+          fail(flag, fmt::format("expected a number of ranks that divides the {} {}, got {}", size,
+                                 what, ranks)));
 }
 
 }  // namespace mfsdp

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <vector>
 #include <utility>
+#include <vector>
 
 #include "core/plan/work.hpp"
 
@@ -354,12 +354,13 @@ void StepBuilder::attention(KernelKind kind, const AttentionKind& other) {
   const auto given = [](std::int64_t value, std::int64_t usual) {
     return value == 0 ? usual : value;
   };
-  Kernel kernel{.kind = kind,
-                .operands = {},
-                .attributes = {{"batch", (other.whole ? 2 : 1) * given(other.batch, config.micro_batch)},
-                               {"head_dim", config.model.head_dim},
-                               {"heads", given(other.heads, config.model.heads / config.mesh.size(Axis::tp))},
-                               {"seq", given(other.tokens, config.seq_len)}}};
+  Kernel kernel{
+      .kind = kind,
+      .operands = {},
+      .attributes = {{"batch", (other.whole ? 2 : 1) * given(other.batch, config.micro_batch)},
+                     {"head_dim", config.model.head_dim},
+                     {"heads", given(other.heads, config.model.heads / config.mesh.size(Axis::tp))},
+                     {"seq", given(other.tokens, config.seq_len)}}};
   if (other.value_dim != 0) kernel.attributes.push_back({"value_dim", other.value_dim});
   if (other.window != 0) kernel.attributes.push_back({"window", other.window});
   if (other.whole) kernel.attributes.push_back({"mask", 1});

@@ -22,7 +22,7 @@ class TensorRows {
       : step_(step), ranks_(config.mesh.size(Axis::tp)) {}
 
   [[nodiscard]] bool shares() const { return ranks_ > 1; }
-  /// Of that many bytes of all rows.
+  /// A rank's part of the bytes of all rows.
   [[nodiscard]] std::int64_t own(std::int64_t whole) const { return whole / ranks_; }
 
   /// `whole`: bytes of all rows, in bf16.

@@ -9,14 +9,24 @@
 namespace mfsdp {
 namespace {
 
-bool reduces_gradients(const Op& op) {
+/// Ranks that share weights or sequences also sum rows and gradients of rows.
+bool sums_rows(const Program& program, const Op& op, const Collective& collective) {
+  const bool passes = op.phase != Phase::reduce && op.phase != Phase::optimizer;
+  const auto among =
+      std::ranges::find(program.communicators, collective.communicator, &Communicator::id);
+  if (!passes || among == program.communicators.end()) return false;
+  return among->purpose == "tensor" || among->purpose == "context";
+}
+
+bool reduces_gradients(const Program& program, const Op& op) {
   const auto* collective = std::get_if<Collective>(&op.body);
-  return collective != nullptr &&
+  return collective != nullptr && !sums_rows(program, op, *collective) &&
          (op.phase == Phase::reduce || collective->reduction == Reduction::sum);
 }
 
-bool reduces_gradients(const Segment& segment) {
-  return std::ranges::any_of(segment.ops, [](const Op& op) { return reduces_gradients(op); });
+bool reduces_gradients(const Program& program, const Segment& segment) {
+  return std::ranges::any_of(segment.ops,
+                             [&](const Op& op) { return reduces_gradients(program, op); });
 }
 
 }  // namespace
@@ -28,7 +38,7 @@ std::optional<GradientReductions> gradient_reductions(const Program& program, co
   for (const Segment& segment : plan.segments) {
     const std::int64_t begun = segment.repeat * segment.microbatches;
     left -= begun;
-    if (!reduces_gradients(segment)) continue;
+    if (!reduces_gradients(program, segment)) continue;
     reduces = true;
     const bool is_before_last = begun > 0 && (left > 0 || begun > 1);
     if (is_before_last) return GradientReductions::every_microbatch;

@@ -91,8 +91,7 @@ Facts routing_facts(const RoutingReport& routing) {
   return facts;
 }
 
-Facts exposed_facts(const Mesh& mesh,
-                    const std::array<Nanos, Names<Awaited>::values.size()>& by) {
+Facts exposed_facts(const Mesh& mesh, const std::array<Nanos, Names<Awaited>::values.size()>& by) {
   const auto of = [&](Awaited what) { return by[static_cast<std::size_t>(what)]; };
   const Nanos data = of(Awaited::weights) + of(Awaited::gradients) + of(Awaited::gradient_norm);
   Facts facts;

@@ -45,8 +45,8 @@ TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
   const auto published = published_runs(with_rows(
       folder, kStart + "1,1,1,1,fsdp2,4096,2,32,bf16,none,40000,20,max_reserved,\n" +  //
                   kStart + "1,1,1,1,mcore,4096,2,32,bf16,full,40000,20,max_allocated,bf16\n" +
-                  kStart + "2,4,1,1,mcore,4096,2,32,bf16,full,40000,,,\n" +  // tp, before pp
-                  kStart + "1,4,1,1,mcore,4096,2,32,fp8,full,40000,,,\n" +   // pp, before fp8
+                  kStart + "2,1,1,1,fsdp2,4096,2,32,fp8,full,40000,,,\n" +   // tp, before fp8
+                  kStart + "2,4,1,1,mcore,4096,2,32,bf16,full,40000,,,\n" +  // pp
                   kStart + "1,1,1,1,mcore,4096,2,32,bf16,some,40000,,,\n" +  //
                   kStart + "1,1,1,1,mcore,4096,2,,bf16,full,40000,,,\n"));
   ASSERT_TRUE(published) << published.error().message();
@@ -58,7 +58,8 @@ TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
   EXPECT_NEAR(runs[0].tokens_per_s_per_gpu->error(),
               runs[0].tokens_per_s_per_gpu->predicted / 40000 - 1, 1e-12);
   EXPECT_FALSE(runs[1].memory_gib);  // states of other types
-  EXPECT_EQ(runs[2].excluded, "tensor parallelism");
+  EXPECT_EQ(runs[2].excluded,
+            "tensor or context parallelism of an engine that is not described with it");
   EXPECT_EQ(runs[3].excluded, "pipeline parallelism");
   EXPECT_EQ(runs[4].excluded, "recomputation of parts of a block, or not stated");
   EXPECT_EQ(runs[5].excluded, "length, batch or tokens per second not stated");
@@ -96,6 +97,33 @@ TEST(Published, JudgesExpertsOfMegatronCore) {
                 "none,40000,,,\n"));
   ASSERT_FALSE(wrong);
   EXPECT_NE(wrong.error().message().find("ep 3 does not divide 8 GPUs"), std::string::npos);
+}
+
+// With the options that a row states; summarised for themselves.
+TEST(Published, JudgesRanksThatShareWeightsAndSequences) {
+  std::string header = kHeader;
+  header.insert(header.size() - 1, ",options");
+  const std::string start = "added,a paper,Llama,llama3_1b,H200,h200,8,8,";
+  const test::ScratchFolder folder;
+  std::ignore = with_rows(folder, "");
+  test::write_file(
+      folder / "fidelity/published_steps.csv",
+      header + start + "4,1,2,1,mcore,4096,1,8,bf16,none,40000,,,,overlap_grad_reduce=false\n" +
+          start + "4,1,2,1,mcore,4096,1,8,bf16,none,40000,,,,cp_comm_type=a2a\n" + start +
+          "8,1,1,1,fsdp2-compile,4096,1,8,bf16,selective-op,40000,20,max_reserved,,"
+          "--modules=torchtitan --selective-ac=op\n");
+  const auto published = published_runs(folder.path());
+  ASSERT_TRUE(published) << published.error().message();
+  for (const PublishedRun& run : published->runs) EXPECT_TRUE(run.tokens_per_s_per_gpu);
+  EXPECT_NE(published->runs[0].tokens_per_s_per_gpu->predicted,
+            published->runs[1].tokens_per_s_per_gpu->predicted);
+  EXPECT_EQ(published->runs[0].what, "8 GPUs, 4096 x 1, tp 4, cp 2");
+  for (const PublishedErrors& errors : published->errors) EXPECT_EQ(errors.by, "mesh");
+  test::write_file(folder / "fidelity/published_steps.csv",
+                   header + start + "3,1,1,1,mcore,4096,1,8,bf16,none,40000,,,,\n");
+  const auto wrong = published_runs(folder.path());
+  ASSERT_FALSE(wrong);
+  EXPECT_NE(wrong.error().message().find("tp 3 x cp 1 does not divide 8 GPUs"), std::string::npos);
 }
 
 TEST(Published, NamesRowsThatAreWrong) {

@@ -51,9 +51,7 @@ std::int64_t kept_of_layer(ModelShape (*shape)(std::int64_t), std::int64_t tp, s
   const auto activations = [&](std::int64_t layers) {
     const EnginePlan plan =
         plan_of(kMegatron, shared_config(shape(layers), tp, cp), engine_options(options));
-    return engine_memory(plan, {})
-        .at_peak[static_cast<std::size_t>(Category::activation)]
-        .value;
+    return engine_memory(plan, {}).at_peak[static_cast<std::size_t>(Category::activation)].value;
   };
   return (activations(13) - activations(11)) / 2;
 }
@@ -123,10 +121,11 @@ TEST(McoreTensor, GathersAndReducesRowsAsTransformerEngineDoes) {
   constexpr std::int64_t kOwn = kLength / 4 * 1024;
   const PlanConfig config = shared_config(shared_llama(1), 4, 1);
   const EnginePlan plan = plan_of(kMegatron, config);
-  EXPECT_EQ(moved_in_layer(plan, Axis::tp, Phase::forward),
-            (std::vector<Moved>{
-                {all_gather, kOwn}, {reduce_scatter, kOwn}, {all_gather, kOwn}, {reduce_scatter, kOwn}}));
-  // Of both halves: the output's gradient, the saved rows, the input's gradient.
+  EXPECT_EQ(
+      moved_in_layer(plan, Axis::tp, Phase::forward),
+      (std::vector<Moved>{
+          {all_gather, kOwn}, {reduce_scatter, kOwn}, {all_gather, kOwn}, {reduce_scatter, kOwn}}));
+  // Both halves: the output's gradient, the saved rows, the input's gradient.
   EXPECT_EQ(moved_in_layer(plan, Axis::tp, Phase::backward),
             (std::vector<Moved>{{all_gather, kOwn},
                                 {all_gather, kOwn},
@@ -153,19 +152,17 @@ TEST(McoreContext, ExchangesWhatItsTypeSays) {
   // priced as a gather among four: three parts reach each rank.
   const auto sends = [](std::vector<std::int64_t> pairs) {
     std::vector<Moved> all;
-    for (const std::int64_t pair : pairs)
-      all.emplace_back(all_gather, (pair * 2 * kKeys + 2) / 3);
+    for (const std::int64_t pair : pairs) all.emplace_back(all_gather, (pair * 2 * kKeys + 2) / 3);
     return all;
   };
   EXPECT_EQ(moved("p2p", Phase::forward), sends({1, 1, 1}));
   EXPECT_EQ(moved("p2p", Phase::backward), sends({1, 2, 2, 1}));
   EXPECT_EQ(moved("all_gather", Phase::forward),
             (std::vector<Moved>{{all_gather, kKeys}, {all_gather, kKeys}}));
-  EXPECT_EQ(moved("all_gather", Phase::backward),
-            (std::vector<Moved>{{all_gather, kKeys},
-                                {all_gather, kKeys},
-                                {reduce_scatter, kKeys},
-                                {reduce_scatter, kKeys}}));
+  EXPECT_EQ(moved("all_gather", Phase::backward), (std::vector<Moved>{{all_gather, kKeys},
+                                                                      {all_gather, kKeys},
+                                                                      {reduce_scatter, kKeys},
+                                                                      {reduce_scatter, kKeys}}));
   const Moved queries{all_to_all, kQueries / 4};
   const Moved keys{all_to_all, kKeys / 4};
   EXPECT_EQ(moved("a2a", Phase::forward), (std::vector<Moved>{queries, keys, keys, queries}));
@@ -179,7 +176,8 @@ TEST(McoreContext, ComputesAnEqualShareOfAllPairs) {
                                     engine_options({std::string("cp_comm_type=") + comm}));
     for (const Op& op : plan.program.find_plan(PlanRole::train)->segments.front().ops)
       if (const auto* kernel = std::get_if<Kernel>(&op.body))
-        if (kernel->kind == KernelKind::attention_forward) sum += static_cast<double>(kernel->flops);
+        if (kernel->kind == KernelKind::attention_forward)
+          sum += static_cast<double>(kernel->flops);
     return sum;
   };
   const EnginePlan whole = plan_of(kMegatron, test::config_of(shared_llama(1), kLength));
@@ -192,7 +190,7 @@ TEST(McoreContext, ComputesAnEqualShareOfAllPairs) {
 }
 
 TEST(McoreTensor, HasAPartOfTheWeightsOverRanksThatShareThem) {
-  // Of tp 4: an embedding and a head of 32,256 / 4 = 8064 rows (a multiple of 128), a quarter of a
+  // With tp 4: an embedding and a head of 32,256 / 4 = 8064 rows (a multiple of 128), a quarter of a
   // layer's matrices, and whole norms; the optimizer's shards are over data ranks and cp.
   constexpr std::int64_t kMatrices = 1024 * (2 * 8064 + (1024 + 2 * 512 + 1024 + 3 * 2816) / 4);
   const EnginePlan plan = plan_of(kMegatron, shared_config(shared_llama(1), 4, 2));
@@ -212,12 +210,14 @@ TEST(McoreParallelConfig, NamesAxisAndRule) {
   };
   EXPECT_EQ(error(shared_config(shared_llama(1), 16, 1)),
             "--tp: expected a number of ranks that divides the 8 key-value heads, got 16");
-  EXPECT_EQ(error(shared_config(shared_llama(1), 4, 4, 1), {"cp_comm_type=a2a"}),
-            "--cp: expected a number of ranks that divides the 8 key-value heads (a2a: --cp times --tp), "
-            "got 16");
+  EXPECT_EQ(
+      error(shared_config(shared_llama(1), 4, 4, 1), {"cp_comm_type=a2a"}),
+      "--cp: expected a number of ranks that divides the 8 key-value heads (a2a: --cp times --tp), "
+      "got 16");
   PlanConfig odd = shared_config(shared_llama(1), 2, 2);
   odd.seq_len = 4092;
-  EXPECT_EQ(error(odd), "--cp: expected a multiple of 8 tokens of a sequence (--seq-len), got 4092");
+  EXPECT_EQ(error(odd),
+            "--cp: expected a multiple of 8 tokens of a sequence (--seq-len), got 4092");
   EXPECT_EQ(error(shared_config(shared_gpt(1), 1, 2)),
             "--cp: --engine mcore cannot be predicted with learned positions yet; take --cp 1");
   EXPECT_EQ(error(shared_config(shared_llama(1), 2, 1),
@@ -243,9 +243,9 @@ RC_GTEST_PROP(McoreParallelProperty, FreesWhatItAllocates, ()) {
   if (tp > 1 && options.empty() && test::pick({0, 1}) == 1)
     options.emplace_back("tp_comm_overlap=true");
   if (cp > 1)
-    options.push_back("cp_comm_type=" + std::string(to_string(*rc::gen::element(
-                                            ContextComm::p2p, ContextComm::all_gather,
-                                            ContextComm::a2a))));
+    options.push_back("cp_comm_type=" +
+                      std::string(to_string(*rc::gen::element(
+                          ContextComm::p2p, ContextComm::all_gather, ContextComm::a2a))));
   if (test::pick({0, 1}) == 1) options.emplace_back("overlap_grad_reduce=false");
   if (test::pick({0, 1}) == 1) options.emplace_back("overlap_param_gather=false");
   test::check_balance(plan_of(*rc::gen::element(kMegatron, EngineKind::mcore_unfused_loss), config,
