@@ -82,8 +82,9 @@ std::optional<Tensor> McoreRows::after_gather(std::string_view name,
   output();
   std::vector<Mark> arrived;
   for (std::int64_t piece = 1; piece < parallel_.tp; ++piece) {
-    run(CollectiveKind::all_gather, with(name, "_piece"),
-        ceil_div(own_elements(), parallel_.tp - 1), DType::bf16, outer);
+    step_.collective_on(outer, CollectiveKind::all_gather, with(name, "_piece"),
+                        ceil_div(own_elements(), parallel_.tp - 1), DType::bf16,
+                        RankGroup::tensor_by_copies);
     arrived.push_back(step_.record(outer));
   }
   product(parallel_.tp);

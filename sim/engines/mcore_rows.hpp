@@ -10,8 +10,9 @@
 //                       those of weights
 //   beside a GEMM       a collective that the host issues before it (CUDA_DEVICE_MAX_CONNECTIONS=1):
 //                       both begin when their inputs are there
-//   tp_comm_overlap     gathers run in as many pieces as ranks, each beside the GEMM of the one before;
-//                       reductions in four, each beside the next one's GEMM. Buffers are static
+//   tp_comm_overlap     gathers run in as many pieces as ranks, by copy engines, each beside the GEMM of
+//                       the one before; reductions in four, each beside the next one's GEMM. Buffers are
+//                       static
 #pragma once
 
 #include <cstdint>

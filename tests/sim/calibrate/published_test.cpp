@@ -157,13 +157,18 @@ TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
   EXPECT_EQ(json["runs"].size(), published->runs.size());
   // Each within the error that is published for predictions of unmeasured machines.
   for (const PublishedRun& run : published->runs) {
-    if (run.tokens_per_s_per_gpu && !run.experts && run.origin != "tables") {
+    // Those of 70B of 12 layers over tp 8 are 22 to 28 % too fast: docs/lab/2026-11-30-engines-axes.md.
+    if (run.tokens_per_s_per_gpu && run.shares) {
+      EXPECT_LT(std::abs(run.tokens_per_s_per_gpu->error()), 0.3) << run.source;
+    } else if (run.tokens_per_s_per_gpu && !run.experts && run.origin != "tables") {
       // One run, of 32768 tokens in FP8, is predicted 39 % too fast: docs/lab/engines.md.
       const bool is_of_32768_in_fp8 = run.what.find("32768 x 1, FP8") != std::string::npos;
       const double bound = is_of_32768_in_fp8 ? 0.4 : 0.147;
       EXPECT_LT(std::abs(run.tokens_per_s_per_gpu->error()), bound) << run.source;
     }
-    if (run.memory_gib && (run.experts || run.origin == "tables")) {
+    if (run.memory_gib && run.shares) {
+      EXPECT_LT(std::abs(run.memory_gib->error()), 0.002) << run.source;
+    } else if (run.memory_gib && (run.experts || run.origin == "tables")) {
       EXPECT_LT(std::abs(run.memory_gib->error()), 0.01) << run.source;
     }
   }
@@ -172,6 +177,11 @@ TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
     if (errors.by == "framework" && errors.name.starts_with("mosaicml/llm-foundry")) {
       EXPECT_GT(errors.rows, 60) << errors.name;
       EXPECT_LT(errors.mean, 0.45) << errors.name;
+    }
+  for (const PublishedErrors& errors : published->errors)
+    if (errors.name == "all with tp or cp") {
+      EXPECT_GE(errors.rows, 25) << errors.of;
+      EXPECT_LT(errors.mean, 0.1) << errors.of;
     }
   // With experts on average: of GPUs with micro-benchmarks and without, of the sample and later.
   EXPECT_EQ(std::ranges::count(published->errors, "experts", &PublishedErrors::by), 4);

@@ -186,15 +186,16 @@ TEST(McoreContext, ComputesAnEqualShareOfAllPairs) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body))
       if (kernel->kind == KernelKind::attention_forward) all += static_cast<double>(kernel->flops);
   for (const char* comm : {"p2p", "all_gather", "a2a"})
-    for (const std::int64_t cp : {2, 4, 8}) EXPECT_DOUBLE_EQ(flops(cp, comm), all / cp) << comm;
+    for (const std::int64_t cp : {2, 4, 8})
+      EXPECT_DOUBLE_EQ(flops(cp, comm) * static_cast<double>(cp), all) << comm;
 }
 
 TEST(McoreTensor, HasAPartOfTheWeightsOverRanksThatShareThem) {
   // With tp 4: an embedding and a head of 32,256 / 4 = 8064 rows (a multiple of 128), a quarter of a
   // layer's matrices, and whole norms; the optimizer's shards are over data ranks and cp.
-  constexpr std::int64_t kMatrices = 1024 * (2 * 8064 + (1024 + 2 * 512 + 1024 + 3 * 2816) / 4);
+  constexpr std::int64_t kCut = 1024 * (2 * 8064 + (1024 + 2 * 512 + 1024 + 3 * 2816) / 4);
   const EnginePlan plan = plan_of(kMegatron, shared_config(shared_llama(1), 4, 2));
-  const std::int64_t elements = kMatrices + 3 * 1024 + plan.padding;
+  const std::int64_t elements = kCut + 3 * 1024 + plan.padding;
   EXPECT_EQ(test::bytes_of(plan, "weights"), elements * 2);
   EXPECT_LT(plan.padding, 2000);
   std::int64_t main = 0;
