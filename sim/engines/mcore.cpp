@@ -85,7 +85,6 @@ class Mcore {
               traits_of(engine).fuses_loss ? VocabularyLoss::fused : VocabularyLoss::not_fused),
         weights_(mcore_weights(config_, root_, units_)) {
     if (parallel_.tp > 1 || parallel_.cp > 1) step_.add_spare_stream("beside_gemms");
-    if (parallel_.overlaps) step_.add_copies_of_tensor();
     place_weights();
   }
 

@@ -85,18 +85,17 @@ Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
 
 Tensor McoreBlock::column_product(std::string_view name, std::string_view rows,
                                   std::int64_t outputs) {
-  Tensor made;
-  rows_.after_gather(
-      rows, [&] { made = allocate(name, sizes_.tokens * outputs * kHalf); },
-      [&](std::int64_t parts) { gemm(GemmKind::forward, name, outputs, sizes_.hidden, parts); });
+  const auto all = rows_.gathered(rows);
+  const Tensor made = allocate(name, sizes_.tokens * outputs * kHalf);
+  gemm(GemmKind::forward, name, outputs, sizes_.hidden);
+  free_if_any(all);
   return made;
 }
 
 Tensor McoreBlock::row_product(std::string_view name, std::int64_t inputs) {
   const Tensor term = allocate(name, sizes_.state);
-  return rows_.before_reduction(name, term, [&](std::int64_t parts) {
-    gemm(GemmKind::forward, name, sizes_.hidden, inputs, parts);
-  });
+  gemm(GemmKind::forward, name, sizes_.hidden, inputs);
+  return rows_.reduced(name, term);
 }
 
 void McoreBlock::free_norm(const TeNorm& norm) {
@@ -253,11 +252,9 @@ Tensor McoreBlock::input_and_weight(std::string_view name, std::int64_t outputs,
   std::optional<TeCasts> gradient;
   if (in_fp8_)
     gradient = modules_.cast(own, sizes_.tokens * outputs, LargestMagnitude::by_a_pass, true);
-  Tensor input;
-  const auto gathered = rows_.after_gather(
-      own, [&] { input = allocate(own + "_input", sizes_.tokens * inputs * kHalf); },
-      [&](std::int64_t parts) { gemm(GemmKind::input_gradient, name, outputs, inputs, parts); },
-      true);
+  const auto gathered = rows_.gathered(own);
+  const Tensor input = allocate(own + "_input", sizes_.tokens * inputs * kHalf);
+  gemm(GemmKind::input_gradient, name, outputs, inputs);
   gemm(GemmKind::weight_gradient, name, outputs, inputs);
   free_if_any(gathered);
   if (gradient) step_.free({gradient->row, *gradient->column});

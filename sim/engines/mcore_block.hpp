@@ -88,13 +88,11 @@ class McoreBlock {
   void elementwise(KernelKind kind, std::string_view name, const Traffic& traffic) {
     step_.memory_bound(kind, name, traffic);
   }
-  /// The rows are those of all tokens, or an equal part of them.
-  void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs,
-            std::int64_t parts = 1) {
+  void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs) {
     if (in_fp8_)
       modules_.gemm_fp8(kind, name, {.m = sizes_.tokens, .n = outputs, .k = inputs});
     else
-      modules_.gemm(kind, name, sizes_.tokens / parts, outputs, inputs);
+      modules_.gemm(kind, name, sizes_.tokens, outputs, inputs);
   }
   /// A GEMM whose outputs the ranks divide: its result, from gathered rows.
   [[nodiscard]] Tensor column_product(std::string_view name, std::string_view rows,

@@ -166,7 +166,7 @@ Tensor McoreEnds::backward(const McoreWeights& weights, Tensor state) {
 void McoreEnds::embedding_backward(const McoreWeights& weights, Tensor state) {
   const std::int64_t bytes = sizes_.vocab * sizes_.hidden * kHalf;
   if (rows_.cuts()) {
-    const Tensor all = rows_.gathered("d_embedded");
+    const Tensor all = *rows_.gathered("d_embedded");
     step_.free(state);
     state = all;
   }

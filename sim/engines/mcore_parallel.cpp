@@ -63,7 +63,6 @@ McoreParallel mcore_parallel(EngineKind engine, const PlanConfig& config,
   return {.tp = tp,
           .cp = config.mesh.size(Axis::cp),
           .sequence = tp > 1 && options.is_on(engine, "sequence_parallel"),
-          .overlaps = tp > 1 && options.is_on(engine, "tp_comm_overlap"),
           .comm = options.get<ContextComm>(engine, "cp_comm_type"),
           .overlaps_gathers = options.is_on(engine, "overlap_param_gather"),
           .overlaps_reductions = options.is_on(engine, "overlap_grad_reduce")};
@@ -72,8 +71,6 @@ McoreParallel mcore_parallel(EngineKind engine, const PlanConfig& config,
 void check_mcore_parallel(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
                           Reasons& reasons) {
   const McoreParallel parallel = mcore_parallel(engine, config, options);
-  if (parallel.overlaps && !parallel.sequence)
-    reasons.add(fail("--engine-option", "tp_comm_overlap needs sequence_parallel=true"));
   if (parallel.tp > 1) check_tp(engine, config, reasons);
   if (parallel.cp > 1) check_cp(engine, config, parallel, reasons);
   if (parallel.tp > 1 || parallel.cp > 1) check_rows(config, parallel, reasons);

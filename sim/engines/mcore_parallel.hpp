@@ -20,8 +20,6 @@ struct McoreParallel {
   std::int64_t cp = 1;
   /// Between column-cut and row-cut GEMMs each rank has its part of the rows.
   bool sequence = false;
-  /// tp_comm_overlap: gathers and reductions of rows run in pieces beside their GEMMs.
-  bool overlaps = false;
   ContextComm comm = ContextComm::p2p;
   bool overlaps_gathers = true;     ///< overlap_param_gather
   bool overlaps_reductions = true;  ///< overlap_grad_reduce

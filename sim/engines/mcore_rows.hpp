@@ -10,16 +10,10 @@
 //                       those of weights
 //   beside a GEMM       a collective that the host issues before it (CUDA_DEVICE_MAX_CONNECTIONS=1):
 //                       both begin when their inputs are there
-//   tp_comm_overlap     gathers run in as many pieces as ranks, by copy engines, each beside the GEMM of
-//                       the one before; reductions in four, each beside the next one's GEMM. Buffers are
-//                       static
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <set>
-#include <string>
 #include <string_view>
 
 #include "sim/engines/llama_sizes.hpp"
@@ -43,18 +37,6 @@ class McoreRows {
   [[nodiscard]] std::int64_t state() const { return state_; }
   [[nodiscard]] std::int64_t statistic() const { return tokens_ * kFull; }
 
-  /// A GEMM of all rows, in equal parts of them.
-  using Product = std::function<void(std::int64_t parts)>;
-
-  /// Gathers all rows for the GEMM, runs it, and frees them, or returns them if others need them
-  /// (`keep`). `output` allocates the GEMM's result. Without cut rows it runs both alone.
-  std::optional<Tensor> after_gather(std::string_view name, const std::function<void()>& output,
-                                     const Product& product, bool keep = false);
-  /// Runs the GEMM, whose terms `whole` has, and returns the sum: of own rows, freeing `whole`, or in
-  /// place. `product` may be run already: then it is empty.
-  [[nodiscard]] Tensor before_reduction(std::string_view name, Tensor whole,
-                                        const Product& product);
-
   /// A collective beside a GEMM, and its result.
   struct Beside {
     std::optional<Tensor> rows{};
@@ -71,14 +53,13 @@ class McoreRows {
   void sum(std::string_view name, std::int64_t elements, DType type);
   /// A gather of `elements` of each rank, which compute waits for.
   void gather_elements(std::string_view name, std::int64_t elements, DType type);
-  /// Reduces whole rows to own ones without a GEMM; frees `whole` if it is not the result.
+  /// Reduces terms of whole rows to own ones, freeing `whole`, or in place. Compute waits for it.
   [[nodiscard]] Tensor reduced(std::string_view name, Tensor whole);
-  /// All rows of own ones, freed by the caller. Requires cut rows.
-  [[nodiscard]] Tensor gathered(std::string_view name);
+  /// All rows of own ones, which compute waits for and the caller frees; none if rows are not cut.
+  [[nodiscard]] std::optional<Tensor> gathered(std::string_view name);
 
  private:
   [[nodiscard]] std::int64_t own_elements() const { return state_ / kHalf; }
-  void keep_static(std::string_view name);
   void run(CollectiveKind kind, std::string_view name, std::int64_t elements, DType type,
            StreamRole stream);
 
@@ -87,7 +68,6 @@ class McoreRows {
   std::int64_t whole_;  ///< bytes of all rows
   std::int64_t tokens_;
   std::int64_t state_;
-  std::set<std::string> static_{};
 };
 
 }  // namespace mfsdp

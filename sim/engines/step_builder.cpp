@@ -74,14 +74,6 @@ void StepBuilder::add_stream(StreamRole stream, std::string_view name) {
   pool.alignment = kBlockBytes;
 }
 
-void StepBuilder::add_copies_of_tensor() {
-  Communicator copies = *std::ranges::find(program_.communicators, tensor_, &Communicator::id);
-  copies.id = CommunicatorId{program_.communicators.size()};
-  copies.transport = Transport::copy_engine;
-  tensor_by_copies_ = copies.id;
-  program_.communicators.push_back(std::move(copies));
-}
-
 void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
                                 std::int64_t microbatches) {
   Segment& segment = segments_.emplace_back();
@@ -387,7 +379,6 @@ CommunicatorId StepBuilder::communicator_of(RankGroup group) const {
   switch (group) {
     case RankGroup::same_experts: return same_experts_;
     case RankGroup::tensor: return tensor_;
-    case RankGroup::tensor_by_copies: return tensor_by_copies_;
     case RankGroup::context: return context_;
     case RankGroup::all: break;
   }

@@ -60,9 +60,8 @@ struct Traffic {
 };
 
 /// Ranks that share a buffer of weights: all, or, with expert parallelism, those with the same
-/// experts. Ranks of one tensor share a copy of the weights, also with copy engines between them; those
-/// of one context share a sequence.
-enum class RankGroup { all, same_experts, tensor, tensor_by_copies, context };
+/// experts. Ranks of one tensor share a copy of the weights, those of one context a sequence.
+enum class RankGroup { all, same_experts, tensor, context };
 
 /// Rows of a rank's balanced experts, and the matrix of each expert.
 struct GroupedShape {
@@ -110,8 +109,6 @@ class StepBuilder {
 
   /// Adds `outer`, in a step without an outer axis, for other work; its memory has this name.
   void add_spare_stream(std::string_view name) { add_stream(StreamRole::outer, name); }
-  /// Adds the group tensor_by_copies.
-  void add_copies_of_tensor();
 
   // Segment of the following ops.
   void begin_segment(std::string_view name, std::int64_t repeat, std::int64_t microbatches);
@@ -246,7 +243,6 @@ class StepBuilder {
   CommunicatorId same_experts_;
   CommunicatorId experts_;
   CommunicatorId tensor_;
-  CommunicatorId tensor_by_copies_;
   CommunicatorId context_;
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;

@@ -103,7 +103,7 @@ TEST(Published, JudgesExpertsOfMegatronCore) {
 TEST(Published, JudgesRanksThatShareWeightsAndSequences) {
   std::string header = kHeader;
   header.insert(header.size() - 1, ",options");
-  const std::string start = "added,a paper,Llama,llama3_1b,H200,h200,8,8,";
+  const std::string start = "added,a paper,Llama,llama3_8b,H200,h200,8,8,";
   const test::ScratchFolder folder;
   std::ignore = with_rows(folder, "");
   test::write_file(

@@ -21,10 +21,11 @@ using test::engine_options;
 using test::plan_of;
 
 constexpr EngineKind kMegatron = EngineKind::mcore;
-constexpr std::int64_t kLength = 4096;
+/// Long enough for tensors of a rank to be multiples of the allocator's 2 MiB.
+constexpr std::int64_t kLength = 16384;
 
 ModelShape shared_llama(std::int64_t layers) {
-  return test::llama(1024, 2816, layers, 16, 8, 32000);
+  return test::llama(1024, 4096, layers, 16, 8, 32000);
 }
 
 ModelShape shared_gpt(std::int64_t layers) {
@@ -60,7 +61,7 @@ std::int64_t kept_of_layer(ModelShape (*shape)(std::int64_t), std::int64_t tp, s
 /// 4a a token, all divided by ranks of tp with sequence parallelism.
 std::int64_t llama_formula(std::int64_t tp, std::int64_t cp, bool is_sequence_parallel = true) {
   constexpr std::int64_t kStates = 8 * 1024;
-  constexpr std::int64_t kInner = 4 * 16 * 64 + 4 * 8 * 64 + 6 * 2816 + 4 * 16;
+  constexpr std::int64_t kInner = 4 * 16 * 64 + 4 * 8 * 64 + 6 * 4096 + 4 * 16;
   const std::int64_t tokens = kLength / cp;
   return tokens * (kStates / (is_sequence_parallel ? tp : 1) + kInner / tp);
 }
@@ -70,7 +71,7 @@ void expect_share(std::int64_t bytes, std::int64_t formula, double within) {
 }
 
 TEST(McoreTensor, KeepsOfALayerWhatTheFormulaOfLlamaSays) {
-  // Beside it: two sums of norms, 8 bytes a row of 25,000, and random state.
+  // Beside it: two sums of norms, 8 bytes a row of 33,000, and random state.
   for (const std::int64_t tp : {1, 2, 4, 8})
     expect_share(kept_of_layer(shared_llama, tp, 1), llama_formula(tp, 1), 0.001);
   expect_share(kept_of_layer(shared_llama, 4, 1, {"sequence_parallel=false"}),
@@ -193,7 +194,7 @@ TEST(McoreContext, ComputesAnEqualShareOfAllPairs) {
 TEST(McoreTensor, HasAPartOfTheWeightsOverRanksThatShareThem) {
   // With tp 4: an embedding and a head of 32,256 / 4 = 8064 rows (a multiple of 128), a quarter of a
   // layer's matrices, and whole norms; the optimizer's shards are over data ranks and cp.
-  constexpr std::int64_t kCut = 1024 * (2 * 8064 + (1024 + 2 * 512 + 1024 + 3 * 2816) / 4);
+  constexpr std::int64_t kCut = 1024 * (2 * 8064 + (1024 + 2 * 512 + 1024 + 3 * 4096) / 4);
   const EnginePlan plan = plan_of(kMegatron, shared_config(shared_llama(1), 4, 2));
   const std::int64_t elements = kCut + 3 * 1024 + plan.padding;
   EXPECT_EQ(test::bytes_of(plan, "weights"), elements * 2);
@@ -221,9 +222,6 @@ TEST(McoreParallelConfig, NamesAxisAndRule) {
             "--cp: expected a multiple of 8 tokens of a sequence (--seq-len), got 4092");
   EXPECT_EQ(error(shared_config(shared_gpt(1), 1, 2)),
             "--cp: --engine mcore cannot be predicted with learned positions yet; take --cp 1");
-  EXPECT_EQ(error(shared_config(shared_llama(1), 2, 1),
-                  {"sequence_parallel=false", "tp_comm_overlap=true"}),
-            "--engine-option: tp_comm_overlap needs sequence_parallel=true");
   EXPECT_EQ(error(shared_config(shared_llama(1), 1, 2), {"sequence_parallel=false"}),
             "--engine-option: sequence_parallel needs --tp 2 or more");
 }
@@ -241,8 +239,6 @@ RC_GTEST_PROP(McoreParallelProperty, FreesWhatItAllocates, ()) {
   if (test::pick({0, 1}) == 1) config.recompute.kind = Recompute::full;
   std::vector<std::string> options;
   if (tp > 1 && test::pick({0, 1}) == 1) options.emplace_back("sequence_parallel=false");
-  if (tp > 1 && options.empty() && test::pick({0, 1}) == 1)
-    options.emplace_back("tp_comm_overlap=true");
   if (cp > 1)
     options.push_back("cp_comm_type=" +
                       std::string(to_string(*rc::gen::element(
