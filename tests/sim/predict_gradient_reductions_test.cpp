@@ -5,6 +5,7 @@
 #include "sim/engines/engine.hpp"
 #include "sim/engines/plan_engine.hpp"
 #include "sim/predict/gradient_reductions.hpp"
+#include "sim/simulator/awaited.hpp"
 #include "tests/sim/engines/recorded_llamas.hpp"
 
 namespace mfsdp {
@@ -57,6 +58,42 @@ TEST(GradientReductionsOf, OurOwnStrategies) {
   EXPECT_EQ(of_ours(Strategy::optim_grads), every_microbatch);
   EXPECT_EQ(of_ours(Strategy::optim), once_a_step);
   EXPECT_EQ(of_ours(Strategy::no_shard), once_a_step);
+}
+
+/// Megatron-Core over tp and cp, of which the first also shares the weights' buffers.
+EnginePlan shared_plan(const char* comm) {
+  PlanConfig config = config_of(3);
+  config.model.kv_heads = 4;
+  config.mesh = data_parallel_mesh(1, 1);
+  config.mesh.resize(Axis::cp, 2);
+  config.mesh.resize(Axis::tp, 2);
+  const EngineOptions options = test::engine_options({std::string("cp_comm_type=") + comm});
+  return test::plan_of(EngineKind::mcore, config, options);
+}
+
+TEST(GradientReductionsOf, SumsOfRowsAreNone) {
+  const EnginePlan plan = shared_plan("all_gather");
+  EXPECT_EQ(gradient_reductions(plan.program, *plan.program.find_plan(PlanRole::train)),
+            GradientReductions::once_a_step);
+}
+
+TEST(AwaitedKindsOf, OtherEnginesMoveRowsOverTpAndKeysOverCp) {
+  for (const char* comm : {"p2p", "all_gather", "a2a"}) {
+    const EnginePlan plan = shared_plan(comm);
+    const Plan& train = *plan.program.find_plan(PlanRole::train);
+    const AwaitedKinds kinds(plan.program, train);
+    for (const Segment& segment : train.segments)
+      for (const Op& op : segment.ops) {
+        const auto* made = std::get_if<Collective>(&op.body);
+        if (made == nullptr || op.phase == Phase::optimizer) continue;
+        const std::string& among = plan.program.communicators[made->communicator.value].purpose;
+        const Awaited expected = op.phase == Phase::reduce ? Awaited::gradients
+                                 : among == "tensor"       ? Awaited::rows
+                                 : among == "context"      ? Awaited::heads
+                                                           : Awaited::weights;
+        EXPECT_EQ(kinds.of(op, *made), expected) << op.name;
+      }
+  }
 }
 
 TEST(ReductionStatement, SaysWhatWasAssumedAndWhatOthersDo) {

@@ -73,7 +73,7 @@ void expect_share(std::int64_t bytes, std::int64_t formula, double within) {
 TEST(McoreTensor, KeepsOfALayerWhatTheFormulaOfLlamaSays) {
   // Beside it: two sums of norms, 8 bytes a row of 33,000, and random state.
   for (const std::int64_t tp : {1, 2, 4, 8})
-    expect_share(kept_of_layer(shared_llama, tp, 1), llama_formula(tp, 1), 0.001);
+    expect_share(kept_of_layer(shared_llama, tp, 1), llama_formula(tp, 1), 0.002);
   expect_share(kept_of_layer(shared_llama, 4, 1, {"sequence_parallel=false"}),
                llama_formula(4, 1, false), 0.001);
 }
