@@ -66,7 +66,7 @@ constexpr std::array kRules{
         "An update does not multiply its gradient by this step's 1/T (T: tokens of the batch)."},
     RuleInfo{"MF308", "scaled-twice", "A gradient is multiplied by 1/T more than once."},
     RuleInfo{"MF309", "padding", "The padding of a gradient is not zero when it is read."},
-    RuleInfo{"MF310", "narrow-sum", "A gradient is summed in a dtype narrower than configured."},
+    RuleInfo{"MF310", "narrow-sum", "A gradient is summed in another dtype than configured."},
     RuleInfo{"MF311", "norm", "An update is not clipped by this step's norm as configured."},
     RuleInfo{"MF312", "microbatch-count",
              "A step has another number of microbatches than configured."},
