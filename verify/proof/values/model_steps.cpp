@@ -80,7 +80,7 @@ constexpr ModelStep kInputNorm =
     norm_of_sum(P::input_norm, before(mid), before(mlp_out), input, normed1, rstd1);
 constexpr ModelStep kPostNorm =
     norm_of_sum(P::post_norm, of(input), of(attention_out), mid, normed2, rstd2);
-/// Of a sum that was kept: computed again for a weight gradient.
+/// Reads the sum that was kept: the norm is computed again for a weight gradient.
 constexpr ModelStep kPostNormAgain =
     model_step(K::rms_norm_forward, 0, P::post_norm, reads("residual", mid),
                makes("normed", normed2), makes("rstd", rstd2));
