@@ -43,7 +43,7 @@ const Fact* find_fact(const Facts& facts, std::string_view topic, std::string_vi
 std::vector<std::string> statements_of(const Facts& facts) {
   std::vector<std::string> statements;
   for (const char* name :
-       {"engine_options", "engine_basis", "framework_options", "memory_error", "exposed_by_axis",
+       {"engine_options", "engine_basis", "framework_options", "memory_error",
         "gradient_reductions", "power", "priced_by", "published_prices", "assumed"})
     if (const Fact* fact = find_fact(facts, "simulation", name))
       statements.push_back(fact_text(fact->value));

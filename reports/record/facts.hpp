@@ -14,7 +14,7 @@ namespace mfsdp {
 using FactValue = std::variant<bool, std::int64_t, double, std::string>;
 
 /// One of them. Topics are "cluster", "simulation", "recipe", "software", "hardware", "kernels",
-/// "measured", "exposed", "import"; the name states the unit ("nic_latency_ns").
+/// "exposed", "measured", "import"; the name states the unit ("nic_latency_ns").
 struct Fact {
   std::string topic;
   std::string name;
@@ -36,7 +36,7 @@ inline constexpr std::string_view kMemoryLimit = "memory_limit_bytes";
 
 /// The basis of a prediction beside its tier, one sentence for each fact: the texts of
 /// "simulation"'s engine_options, engine_basis, framework_options (of results before these were
-/// engine_options), memory_error, exposed_by_axis, gradient_reductions, power, priced_by, published_prices and
+/// engine_options), memory_error, gradient_reductions, power, priced_by, published_prices and
 /// assumed, as far as it has them.
 [[nodiscard]] std::vector<std::string> statements_of(const Facts& facts);
 

@@ -184,9 +184,6 @@ Result<Prediction> predict(const PredictionRequest& asked) {
       !options.empty())
     run.facts.push_back(
         {.topic = "simulation", .name = "engine_options", .value = std::move(options)});
-  if (request.step)
-    for (Fact& fact : exposed_facts(request.config.mesh, prediction.simulation.exposed_by))
-      run.facts.push_back(std::move(fact));
   add_reductions(run, request);
   if (request.step && request.allocator.limit)
     run.facts.push_back({.topic = "simulation",

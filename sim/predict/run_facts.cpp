@@ -91,22 +91,4 @@ Facts routing_facts(const RoutingReport& routing) {
   return facts;
 }
 
-Facts exposed_facts(const Mesh& mesh, const std::array<Nanos, Names<Awaited>::values.size()>& by) {
-  const auto of = [&](Awaited what) { return by[static_cast<std::size_t>(what)]; };
-  const Nanos data = of(Awaited::weights) + of(Awaited::gradients) + of(Awaited::gradient_norm);
-  Facts facts;
-  std::string text = "exposed communication by axis:";
-  const auto add = [&](std::string_view axis, Nanos time) {
-    facts.push_back({.topic = "exposed", .name = fmt::format("{}_ns", axis), .value = time.value});
-    text += fmt::format("{} {} {:.2f} ms", facts.size() == 1 ? "" : ",", axis,
-                        static_cast<double>(time.value) / 1e6);
-  };
-  if (mesh.size(Axis::tp) > 1) add("tp", of(Awaited::rows));
-  if (mesh.size(Axis::cp) > 1) add("cp", of(Awaited::heads));
-  if (facts.empty()) return facts;
-  add("data", data);
-  facts.push_back({.topic = "simulation", .name = "exposed_by_axis", .value = std::move(text)});
-  return facts;
-}
-
 }  // namespace mfsdp

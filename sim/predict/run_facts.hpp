@@ -1,9 +1,6 @@
 // Inputs of a prediction other than its plan, as facts of its record.
 #pragma once
 
-#include <array>
-
-#include "core/plan/mesh.hpp"
 #include "reports/record/facts.hpp"
 #include "reports/record/result.hpp"
 #include "sim/hardware/cluster.hpp"
@@ -17,11 +14,6 @@ namespace mfsdp {
 
 /// How ranks differ: the jitter with its seed, and slow ranks. Empty if they do not differ.
 [[nodiscard]] Facts variation_facts(const RankVariation& variation);
-
-/// Exposed communication over tp, cp and data ranks, of a mesh with several ranks on tp or cp: numbers
-/// and a sentence.
-[[nodiscard]] Facts exposed_facts(const Mesh& mesh,
-                                  const std::array<Nanos, Names<Awaited>::values.size()>& by);
 
 /// How tokens are distributed over experts, in the form in which stores keep it.
 [[nodiscard]] Facts routing_facts(const RoutingReport& routing);

@@ -205,8 +205,7 @@ void describe(const RankPlan& common, const PlanIds& ids, Rank& rank, Simulation
   simulation.memory_timeline = rank.memory().take_points();
   for (MemoryPoint& point : simulation.memory_timeline) point.at -= begin;
   simulation.exposed_units = exposed_of(program, record);
-  for (const ExposedTimes& times : record.exposed_by_unit)
-    for (std::size_t i = 0; i < times.size(); ++i) simulation.exposed_by[i] += Nanos(times[i]);
+  simulation.exposed_by_communicator = std::move(record.exposed_by_communicator);
   simulation.spans = std::move(record.spans);
 }
 
