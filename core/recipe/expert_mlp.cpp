@@ -123,18 +123,9 @@ void ExpertMlp::forward(const std::string& suffix) {
   std::vector<RecipeOperand> routed{on("logits", at("router_logits")),
                                     on("indices", at("expert_indices")),
                                     on("weights", at("expert_weights"))};
-  const bool counts = model_.router_aux_loss.num != 0;
-  const std::string counted = at(b_.shares_blocks() ? "expert_counts.part" : "expert_counts");
-  if (counts) routed.push_back(on("counts", counted));
+  if (model_.router_aux_loss.num != 0) routed.push_back(on("counts", at("expert_counts")));
   if (model_.sigmoid_routing) routed.push_back(weight(ParameterRole::router_correction));
   b_.kernel(at("route"), KernelKind::router_forward, routing(true), std::move(routed));
-  if (counts && b_.shares_blocks()) {
-    const auto of = [&](const char* role, Access access, const std::string& name) {
-      return shaped(on(role, name), access, DType::int32, {model_.experts});
-    };
-    b_.sum_counts(at("expert_counts.sums"), of("input", Access::read, counted),
-                  of("output", Access::write, at("expert_counts")));
-  }
   const char* of_rows = deals() ? "chosen_" : "expert_";
   b_.kernel(
       at("order"), KernelKind::expert_order,
@@ -247,7 +238,7 @@ void ExpertMlp::backward_rows(const Backward& how) {
                   {"aux_loss", make_rational(coefficient.num,
                                              checked_mul(coefficient.den, b_.sizes.tensor_ranks))
                                    .value()});
-    operands.push_back(on("counts", at("expert_counts")));
+    operands.push_back(on("counts", all_counts(at("expert_counts"))));
   }
   if (model_.router_z_loss.num != 0) routes.emplace_back("z_loss", model_.router_z_loss);
   if (b_.config.scales_loss() && (balances || model_.router_z_loss.num != 0))
@@ -261,6 +252,17 @@ void ExpertMlp::backward_rows(const Backward& how) {
     shared_backward_down(how);
   }
   if (shares()) shared_backward_rows(how);
+}
+
+/// Those of all rows of a sequence, of which ranks of tp have parts.
+std::string ExpertMlp::all_counts(const std::string& counts) {
+  if (!b_.shares_blocks()) return counts;
+  const auto of = [&](const char* role, Access access, const std::string& name) {
+    return shaped(on(role, name), access, DType::int32, {model_.experts});
+  };
+  b_.sum_counts("expert_counts.sums", of("input", Access::read, counts),
+                of("output", Access::write, "expert_counts.all"));
+  return "expert_counts.all";
 }
 
 void ExpertMlp::backward_weights(const Backward& how) {
