@@ -150,6 +150,15 @@ TEST(TensorParallelRuns, ExpertsHaveTheWeightsOfOneRank) {
               {.outer = 2, .shard = 2, .tp = 2, .recompute = Recompute::none, .ep = 2}});
 }
 
+/// Of matrices cut at their outputs and at their inputs.
+TEST(TensorParallelRuns, AdaptersHaveTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.lora_rank = 2;
+  shape.lora_alpha = {8, 1};
+  shape.lora_targets = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
+  expect_weights_of_one_rank(shape, {{.shard = 2, .tp = 2}, {.tp = 4, .strategy = Strategy::optim}});
+}
+
 TEST(TensorParallelRuns, StayNearOneRankInBf16) {
   const PlanConfig shape = shape_of_runs(DType::bf16);
   const Told one = run({.strategy = Strategy::no_shard}, shape, 4);
