@@ -152,9 +152,9 @@ TEST(RunCollective, RefusesWhatNcclWouldGetWrong) {
   const std::vector<Member> good{{bytes(a.data()), bytes(a.data())},
                                  {bytes(b.data()), bytes(b.data())}};
   const auto integers =
-      run_collective(collective(CollectiveKind::reduce_scatter, 2, DType::int32), good);
+      run_collective(collective(CollectiveKind::all_reduce, 2, DType::int64), good);
   ASSERT_FALSE(integers);
-  EXPECT_EQ(integers.error().message(), "expected fp64, fp32, bf16 or fp16 to sum, got int32");
+  EXPECT_EQ(integers.error().message(), "expected fp64, fp32, bf16 or fp16 to sum, got int64");
 }
 
 }  // namespace
