@@ -48,7 +48,7 @@ void Model::read_tensor_ranks(const PlanView& view) {
     refuse("groups: ranks of tp would all send the same rows to experts");
   std::map<std::string, Int> wanted{
       {"attention_out", 1}, {"down", 1}, {"gate_up", 0}, {"qkv", 0}, {"qkv_bias", 0}};
-  // Of outputs, those of an adapter; of inputs, those that it reads.
+  // Ranks divide an adapter's outputs as those of its matrix, or else the inputs that it reads.
   for (const Adapter& adapter : adapters_) {
     const Int dim = wanted.at(adapter.matrix);
     wanted[adapter.role + (dim == 0 ? "_lora_b" : "_lora_a")] = dim;

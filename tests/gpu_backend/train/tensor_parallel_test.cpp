@@ -135,7 +135,7 @@ TEST(TensorParallelRuns, OtherBlocksThanLlamasHaveTheWeightsOfOneRank) {
     expect_weights_of_one_rank(shape, {{.shard = 2, .tp = 2, .recompute = recompute}});
 }
 
-/// Each rank routes its own rows, and experts are dealt out to ranks of tp as to others.
+/// Each rank routes its own rows, and ranks of tp have other experts as all ranks have.
 TEST(TensorParallelRuns, ExpertsHaveTheWeightsOfOneRank) {
   PlanConfig shape = shape_of_runs(DType::fp64);
   test::add_experts(shape.model, 4, 2);
@@ -150,13 +150,14 @@ TEST(TensorParallelRuns, ExpertsHaveTheWeightsOfOneRank) {
               {.outer = 2, .shard = 2, .tp = 2, .recompute = Recompute::none, .ep = 2}});
 }
 
-/// Of matrices cut at their outputs and at their inputs.
+/// Their matrices are cut at outputs and at inputs.
 TEST(TensorParallelRuns, AdaptersHaveTheWeightsOfOneRank) {
   PlanConfig shape = shape_of_runs(DType::fp64);
   shape.lora_rank = 2;
   shape.lora_alpha = {8, 1};
   shape.lora_targets = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
-  expect_weights_of_one_rank(shape, {{.shard = 2, .tp = 2}, {.tp = 4, .strategy = Strategy::optim}});
+  expect_weights_of_one_rank(shape,
+                             {{.shard = 2, .tp = 2}, {.tp = 4, .strategy = Strategy::optim}});
 }
 
 TEST(TensorParallelRuns, StayNearOneRankInBf16) {

@@ -74,9 +74,8 @@ TEST(Search, RanksAllCombinationsBySpeed) {
   }
 }
 
-/// Every split of 64 GPUs into ranks that read other sequences, share sequences and share blocks.
-/// What is left out for its bound of memory does not fit; combinations whose heads do not divide are
-/// invalid.
+/// Every split of 64 GPUs into ranks that read other sequences, share sequences and share blocks. No
+/// bound of memory is above the memory; combinations whose heads do not divide are invalid.
 TEST(Search, SharesRanksOutToTensorAndContextParallelism) {
   PredictionRequests requests(test::kScenarios);
   JobOptions asked = job("llama3_70b", 64);

@@ -71,7 +71,8 @@ Op& op_named(Program& program, const std::string& name, OpKind kind) {
 
 TEST(TensorParallelBeside, PlansAreClean) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-    for (PlanConfig config : {blocks_and_sequences(), blocks_and_experts(), blocks_and_adapters()}) {
+    for (PlanConfig config :
+         {blocks_and_sequences(), blocks_and_experts(), blocks_and_adapters()}) {
       config.recompute.kind = recompute;
       config.microbatches = recompute == Recompute::selective ? 2 : 1;
       expect_clean(config);
@@ -104,8 +105,8 @@ TEST(TensorParallelBeside, EachExchangeOfHeadsGoesOverCp) {
     if (body == nullptr || body->kind != CollectiveKind::all_to_all) continue;
     ++exchanges;
     expect_both_find(blocks_and_sequences(), op.name, [&](Program& broken) {
-      const auto over_tp = std::ranges::find(broken.communicators, std::vector{Axis::tp},
-                                             &Communicator::axes);
+      const auto over_tp =
+          std::ranges::find(broken.communicators, std::vector{Axis::tp}, &Communicator::axes);
       std::get<Collective>(op_named(broken, op.name, OpKind::collective).body).communicator =
           over_tp->id;
     });
@@ -142,7 +143,7 @@ TEST(TensorParallelBeside, CountsOfExpertsAreSummedOnce) {
   });
 }
 
-/// What is whole beside cut matrices has a term of its gradient on each rank.
+/// Each rank has a term of the gradient of parameters that are whole beside cut matrices.
 TEST(TensorParallelBeside, GradientsOfWholeAdaptersAreSummed) {
   const Program program = build_program(blocks_and_adapters(), {}).value();
   int whole = 0;

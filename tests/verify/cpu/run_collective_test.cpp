@@ -133,9 +133,9 @@ TEST(RunCollective, TakesTheLargestAndKeepsNan) {
 
 TEST(RunCollective, AddsCounts) {
   std::vector<std::int32_t> a{1, 2}, b{1 << 30, 40};
-  ASSERT_TRUE(run_collective(collective(CollectiveKind::all_reduce, 2, DType::int32),
-                             std::vector<Member>{{bytes(a.data()), bytes(a.data())},
-                                                 {bytes(b.data()), bytes(b.data())}}));
+  ASSERT_TRUE(run_collective(
+      collective(CollectiveKind::all_reduce, 2, DType::int32),
+      std::vector<Member>{{bytes(a.data()), bytes(a.data())}, {bytes(b.data()), bytes(b.data())}}));
   EXPECT_EQ(a, (std::vector<std::int32_t>{(1 << 30) + 1, 42}));
   EXPECT_EQ(b, a);
 }

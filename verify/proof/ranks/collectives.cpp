@@ -125,8 +125,7 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
           !is_of_magnitudes(program, index, *collective))
         why = "takes the maximum of values of the model, which has none over ranks";
       if (of_model && why.empty() && collective->reduction == Reduction::sum &&
-          !can_be_summed(collective->dtype) &&
-          !sums_counts(*collective, communicator))
+          !can_be_summed(collective->dtype) && !sums_counts(*collective, communicator))
         why =
             fmt::format("sums {}; expected bf16, fp16, fp32 or fp64", to_string(collective->dtype));
       if (why.empty() || !findings.wants("MF204")) continue;

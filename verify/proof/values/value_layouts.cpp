@@ -53,7 +53,7 @@ constexpr std::array kRules{
     linear(kForward, WeightCut::none, kRows, {.values = kRows}),
     linear(kInputGradient, WeightCut::none, kRows, {.values = kRows}),
     linear(kWeightGradient, WeightCut::none, kRows, {.gradient = kPartial}),
-    // Of a term with a whole weight: adapters.
+    // Adapters multiply terms with whole weights.
     linear(kForward, WeightCut::none, kPartial, {.values = kPartial}),
     linear(kInputGradient, WeightCut::none, kPartial, {.values = kPartial}),
     ValueRule{.variant = kWeightGradient,
