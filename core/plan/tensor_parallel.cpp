@@ -9,7 +9,7 @@ namespace {
 
 Result<void> no_tp_with(std::string_view what) { return cannot_combine("--tp", what); }
 
-/// What a rank computes with its heads, its features or its rows alone.
+/// Refuses blocks of which a rank cannot compute its part by heads, features or rows alone.
 Result<void> check_blocks(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
   if (traits.latent_attention) return no_tp_with("latent attention");

@@ -73,24 +73,21 @@ void write_batch(const FieldValue& value, JobOptions& job) {
     job.common.global_batch = std::get<std::int64_t>(value);
 }
 
-constexpr std::array kJobFields{field < [](auto& job) -> auto& {return job.common.model;
-}  // namespace
-> ("--model"), field < [](auto& job) -> auto& { return job.common.gpus; }
-> ("--gpus"), field < [](auto& job) -> auto& { return job.common.gpu; }
-> ("--gpu"), field < [](auto& job) -> auto& { return job.common.cluster; }
-> ("--cluster"), field < [](auto& job) -> auto& { return job.network_gbps; }
-> ("--network-gbps"), field < [](auto& job) -> auto& { return job.power_limit; }
-> ("--power-limit"), field < [](auto& job) -> auto& { return job.tables; }
-> ("--tables"), field < [](auto& job) -> auto& { return job.engine; }
-> ("--engine"), field < [](auto& job) -> auto& { return job.common.outer_dp; }
-> ("--outer-dp"), field < [](auto& job) -> auto& { return job.common.context_parallel; }
-> ("--cp"), field < [](auto& job) -> auto& { return job.common.tensor_parallel; }
-> ("--tp"), field < [](auto& job) -> auto& { return job.common.seq_len; }
-> ("--seq-len"), JobField{.flag = "--strategy", .read = read_strategy, .write = write_strategy},
-    JobField {
-  .flag = "--global-batch", .read = read_batch, .write = write_batch
-}
-};  // namespace mfsdp
+constexpr std::array kJobFields{
+    field<[](auto& job) -> auto& { return job.common.model; }>("--model"),
+    field<[](auto& job) -> auto& { return job.common.gpus; }>("--gpus"),
+    field<[](auto& job) -> auto& { return job.common.gpu; }>("--gpu"),
+    field<[](auto& job) -> auto& { return job.common.cluster; }>("--cluster"),
+    field<[](auto& job) -> auto& { return job.network_gbps; }>("--network-gbps"),
+    field<[](auto& job) -> auto& { return job.power_limit; }>("--power-limit"),
+    field<[](auto& job) -> auto& { return job.tables; }>("--tables"),
+    field<[](auto& job) -> auto& { return job.engine; }>("--engine"),
+    field<[](auto& job) -> auto& { return job.common.outer_dp; }>("--outer-dp"),
+    field<[](auto& job) -> auto& { return job.common.context_parallel; }>("--cp"),
+    field<[](auto& job) -> auto& { return job.common.tensor_parallel; }>("--tp"),
+    field<[](auto& job) -> auto& { return job.common.seq_len; }>("--seq-len"),
+    JobField{.flag = "--strategy", .read = read_strategy, .write = write_strategy},
+    JobField{.flag = "--global-batch", .read = read_batch, .write = write_batch}};
 
 const JobField* job_field(std::string_view flag) {
   const auto* const found = std::ranges::find(kJobFields, flag, &JobField::flag);

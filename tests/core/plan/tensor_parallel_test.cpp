@@ -54,9 +54,7 @@ TEST(TensorParallelConfig, NamesWhatItCannotBeCombinedWith) {
   const auto so_far = [](const char* what) {
     return std::string("--tp: cannot be combined with ") + what + " so far";
   };
-  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) {
-              c.model.logit_cap = {30, 1};
-            }),
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.model.logit_cap = {30, 1}; }),
             so_far("a softcap of output logits"));
   EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { test::make_family(c.model, Family::gpt2); }),
             so_far("learned positions"));
