@@ -97,6 +97,10 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t tokens_per_microbatch() const {
     return sequence_tokens() / sequence_parts(mesh);
   }
+  /// Rows that one rank has of them between blocks, and for experts.
+  [[nodiscard]] std::int64_t rows_per_microbatch() const {
+    return tokens_per_microbatch() / mesh.size(Axis::tp);
+  }
   /// Tokens that one rank computes in a step.
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
@@ -146,7 +150,7 @@ struct PlanConfig {
   /// Capacity, in rows, of what a rank can send to each rank of ep: all its rows, so that none is
   /// ever dropped, or capacity_factor times an equal share, rounded up.
   [[nodiscard]] std::int64_t rows_per_peer() const {
-    const std::int64_t all = checked_mul(tokens_per_microbatch(), model.experts_per_token);
+    const std::int64_t all = checked_mul(rows_per_microbatch(), model.experts_per_token);
     if (capacity_factor.num == 0 || !is_expert_parallel()) return all;
     return std::min(all, ceil_div(checked_mul(all, capacity_factor.num),
                                   checked_mul(capacity_factor.den, expert_parallel)));

@@ -33,8 +33,7 @@ Result<void> check_context_parallel(const PlanConfig& config) {
   if (config.mesh.size(Axis::cp) == 1) return {};
   MFSDP_TRY(check_context_shares(config.model, config.seq_len, config.mesh.size(Axis::cp)));
   MFSDP_TRY(check_model(config.model));
-  for (const Axis axis : {Axis::pp, Axis::tp})
-    if (config.mesh.size(axis) > 1) return no_cp_with(fmt::format("ranks on {}", to_string(axis)));
+  if (config.mesh.size(Axis::pp) > 1) return no_cp_with("ranks on pp");
   if (config.micro_batch > 1)
     return fail("--micro-batch", fmt::format("expected 1 with --cp, got {}", config.micro_batch));
   if (config.has_lora()) return no_cp_with("--lora-rank");

@@ -9,31 +9,32 @@ namespace {
 
 Result<void> no_tp_with(std::string_view what) { return cannot_combine("--tp", what); }
 
-/// Llama's blocks, without options of other models.
-Result<void> check_plain(const ModelShape& model) {
+/// Refuses blocks of which a rank cannot compute its part by heads, features or rows alone.
+Result<void> check_blocks(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
-  if (model.experts != 0) return no_tp_with("experts");
   if (traits.latent_attention) return no_tp_with("latent attention");
-  if (model.qk_norm) return no_tp_with("norms of queries and keys");
-  if (model.qkv_bias || traits.biases) return no_tp_with("biases of linear layers");
-  if (model.output_norms) return no_tp_with("norms of the outputs of attention and MLP");
-  if (!model.sliding_layers.empty()) return no_tp_with("sliding windows");
-  const ModelShape plain{.family = Family::llama,
-                         .vocab = model.vocab,
-                         .hidden = model.hidden,
-                         .layers = model.layers,
-                         .heads = model.heads,
-                         .kv_heads = model.kv_heads,
-                         .head_dim = model.head_dim,
-                         .intermediate = model.intermediate,
-                         .max_seq_len = model.max_seq_len,
-                         .tied_embeddings = model.tied_embeddings,
-                         .rms_norm_eps = model.rms_norm_eps,
-                         .rope_theta = model.rope_theta,
-                         .rope_scaling = model.rope_scaling};
-  if (model != plain)
-    return no_tp_with(fmt::format("what this model has beyond Llama's blocks (family {})",
-                                  to_string(model.family)));
+  if (!traits.rotates) return no_tp_with("learned positions");
+  if (traits.sinks) return no_tp_with("attention sinks");
+  if (traits.biases) return no_tp_with("biases of linear layers whose inputs ranks divide");
+  if (!traits.input_norms) return no_tp_with("blocks without norms of their inputs");
+  if (model.qk_norm && traits.whole_qk_norms)
+    return no_tp_with("norms of queries and keys over all heads");
+  if (model.logit_cap.num != 0) return no_tp_with("a softcap of output logits");
+  return {};
+}
+
+bool has_mlp(const ModelShape& model) { return model.experts == 0 || !model.dense_layers.empty(); }
+
+/// Attention has the heads of one rank of tp and of one of cp.
+Result<void> check_heads_of_both(const PlanConfig& config) {
+  const std::int64_t cp = config.mesh.size(Axis::cp);
+  const std::int64_t both = checked_mul(cp, config.mesh.size(Axis::tp));
+  for (const auto& [what, heads] : {std::pair{"attention heads", config.model.heads},
+                                    std::pair{"key-value heads", config.model.kv_heads}})
+    if (heads % both != 0)
+      return fail("--tp", fmt::format("expected a number of ranks that, times the {} of --cp, "
+                                      "divides the {} {}, got {}",
+                                      cp, heads, what, config.mesh.size(Axis::tp)));
   return {};
 }
 
@@ -43,24 +44,29 @@ Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens, s
   return check_equal_shares("--tp", ranks,
                             {{"attention heads", model.heads},
                              {"key-value heads", model.kv_heads},
-                             {"features of the MLP", model.intermediate},
+                             {"features of the MLP", has_mlp(model) ? model.intermediate : 0},
                              {"ids of the vocabulary", model.vocab},
                              {"tokens of a microbatch (--micro-batch x --seq-len)", tokens}});
 }
 
 Result<void> check_tensor_parallel(const PlanConfig& config) {
   if (config.mesh.size(Axis::tp) == 1) return {};
-  MFSDP_TRY(check_plain(config.model));
+  MFSDP_TRY(check_blocks(config.model));
   MFSDP_TRY(check_tensor_shares(config.model, config.tokens_per_microbatch(),
                                 config.mesh.size(Axis::tp)));
+  MFSDP_TRY(check_heads_of_both(config));
+  if (config.model.router_aux_loss.num != 0 && config.micro_batch != 1)
+    return fail("--micro-batch", fmt::format("expected 1 with --tp and a loss of experts' balance "
+                                             "(router_aux_loss_coef), got {}",
+                                             config.micro_batch));
   if (config.mesh.size(Axis::pp) > 1) return no_tp_with("ranks on pp");
-  if (!config.mesh.experts.empty()) return no_tp_with("--ep");
   if (config.strategy == Strategy::no_shard)
     return fail("--strategy",
                 "expected optim, optim_grads or optim_grads_params with --tp: norms' weights are "
                 "whole on each rank, and each rank updates a part of them, got no_shard");
   if (config.outer_strategy == Strategy::optim) return no_tp_with("--outer-strategy optim (HFSDP)");
-  if (config.has_lora()) return no_tp_with("--lora-rank");
+  if (config.base_dtype != BaseDType::compute)
+    return no_tp_with(fmt::format("--base-dtype {}", to_string(config.base_dtype)));
   if (config.has_fp8()) return no_tp_with("--fp8");
   if (config.exact_sums)
     return fail("--exact-sums",

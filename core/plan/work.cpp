@@ -44,9 +44,19 @@ std::optional<std::int64_t> tensor_dim(ParameterRole role) {
     case ParameterRole::embedding:
     case ParameterRole::gate_up:
     case ParameterRole::head:
-    case ParameterRole::qkv: return 0;
+    case ParameterRole::qkv:
+    case ParameterRole::qkv_bias:
+    case ParameterRole::q_lora_b:
+    case ParameterRole::k_lora_b:
+    case ParameterRole::v_lora_b:
+    case ParameterRole::qkv_lora_b:
+    case ParameterRole::gate_lora_b:
+    case ParameterRole::up_lora_b:
+    case ParameterRole::gate_up_lora_b: return 0;
     case ParameterRole::attention_out:
-    case ParameterRole::down: return 1;
+    case ParameterRole::attention_out_lora_a:
+    case ParameterRole::down:
+    case ParameterRole::down_lora_a: return 1;
     default: return std::nullopt;
   }
 }

@@ -47,7 +47,8 @@ namespace mfsdp {
 
 /// Along which dim ranks of tp cut a parameter of a block, of the embedding or of the head: 0 where
 /// each has other outputs of a linear layer, or rows of the vocabulary; 1 where each has other
-/// inputs; none for parameters that are whole on each rank.
+/// inputs; none for parameters that are whole on each rank. An adapter's B is cut as the outputs of
+/// its matrix are, and its A as the inputs are.
 [[nodiscard]] std::optional<std::int64_t> tensor_dim(ParameterRole role);
 
 /// How expert-parallel parameters are cut: along their first dim, the experts.

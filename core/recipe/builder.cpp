@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "core/plan/fp8_blocks.hpp"
+#include "core/plan/work.hpp"
 
 namespace mfsdp::recipe {
 namespace {
@@ -246,6 +247,14 @@ void Builder::gather_parts(const std::string& name, RecipeOperand part, RecipeOp
   collective(name, body, std::move(part), std::move(all));
 }
 
+void Builder::sum_counts(const std::string& name, RecipeOperand part, RecipeOperand all) {
+  const RecipeCollective body{.kind = CollectiveKind::all_reduce,
+                              .axis = Axis::tp,
+                              .reduction = Reduction::sum,
+                              .count = product_of(part.shape)};
+  collective(name, body, std::move(part), std::move(all));
+}
+
 void Builder::whole_rows(const std::string& name, RecipeOperand rows, const std::string& whole) {
   rows.role = "input";
   gather_parts(
@@ -266,8 +275,15 @@ void Builder::row_sums(const std::string& name, const std::string& terms, Recipe
 
 Linear Builder::with_adapters(Linear layer) const {
   if (!config.has_lora()) return layer;
-  for (const LoraTarget& adapter : lora_targets(config.model, config.lora_targets))
-    if (adapter.matrix == layer.weight) layer.adapters.push_back(adapter);
+  for (LoraTarget adapter : lora_targets(config.model, config.lora_targets)) {
+    if (adapter.matrix != layer.weight) continue;
+    if (tensor_dim(adapter.b)) {
+      adapter.begin /= sizes.tensor_ranks;
+      adapter.outputs /= sizes.tensor_ranks;
+    }
+    if (tensor_dim(adapter.a)) adapter.inputs /= sizes.tensor_ranks;
+    layer.adapters.push_back(adapter);
+  }
   return layer;
 }
 

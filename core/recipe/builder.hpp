@@ -130,12 +130,15 @@ class Builder {
   /// Gathers each rank's `part` over tp to `all`, in the order of ranks. The operands state their
   /// dtype and shape.
   void gather_parts(const std::string& name, RecipeOperand part, RecipeOperand all);
+  /// Sums int32 counts of each rank's rows over tp, an all_reduce.
+  void sum_counts(const std::string& name, RecipeOperand part, RecipeOperand all);
   /// Gathers a rank's rows [rows, hidden] to those of all tokens [T, hidden], an all_gather.
   void whole_rows(const std::string& name, RecipeOperand rows, const std::string& whole);
   /// Sums terms [T, hidden] and leaves a rank its rows [rows, hidden], a reduce_scatter.
   void row_sums(const std::string& name, const std::string& terms, RecipeOperand rows);
 
-  /// The adapters of a layer's matrix.
+  /// The adapters of a layer's matrix, as a rank of tp has them. Hidden rows of those whose A is cut
+  /// are terms, as the matrix' outputs are.
   [[nodiscard]] Linear with_adapters(Linear layer) const;
   // GEMMs of adapters follow that of the matrix. The output of A is kept for backward; its gradient
   // is computed with the input's and kept for the gradient of A.

@@ -17,7 +17,7 @@ void add(std::vector<Attribute>& attributes, std::string_view name, std::int64_t
 ExpertMlp::ExpertMlp(Builder& builder)
     : b_(builder),
       model_(builder.config.model),
-      chosen_(checked_mul(builder.sizes.tokens, model_.experts_per_token)),
+      chosen_(checked_mul(builder.sizes.rows, model_.experts_per_token)),
       rows_(deals() ? checked_mul(builder.config.rows_per_peer(), builder.config.expert_parallel)
                     : chosen_),
       experts_(builder.config.experts_per_rank()),
@@ -47,9 +47,12 @@ std::vector<Attribute> ExpertMlp::routing(bool chooses) const {
   attributes.emplace_back("experts", model_.experts);
   if (groups) attributes.emplace_back("groups", model_.router_groups);
   if (model_.normalised_routing) attributes.emplace_back("normalised", 1);
-  attributes.emplace_back("rows", b_.sizes.tokens);
+  attributes.emplace_back("rows", b_.sizes.rows);
   if (model_.routed_scale.num != 0) attributes.emplace_back("scale", model_.routed_scale);
-  if (model_.router_aux_loss.num != 0) attributes.emplace_back("seq", b_.config.seq_len);
+  // A rank of tp has a part of the sequence as rows, whose loss is that of as short a sequence with
+  // a coefficient as much smaller: with the counts of the whole one.
+  if (model_.router_aux_loss.num != 0)
+    attributes.emplace_back("seq", b_.config.seq_len / b_.sizes.tensor_ranks);
   if (model_.sigmoid_routing) attributes.emplace_back("sigmoid", 1);
   attributes.emplace_back("top_k", model_.experts_per_token);
   return attributes;
@@ -57,7 +60,7 @@ std::vector<Attribute> ExpertMlp::routing(bool chooses) const {
 
 std::vector<Attribute> ExpertMlp::rows() const {
   std::vector<Attribute> attributes{
-      {"cols", b_.sizes.hidden}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}};
+      {"cols", b_.sizes.hidden}, {"rows", b_.sizes.rows}, {"top_k", model_.experts_per_token}};
   if (!deals()) return attributes;
   add(attributes, "balanced_rows", chosen_);
   add(attributes, "m", rows_);
@@ -114,7 +117,7 @@ std::vector<Attribute> ExpertMlp::sizes_of(const Linear& layer, bool adds) const
 void ExpertMlp::forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
   const auto ends = [&] { return on("ends", at("expert_ends")); };
-  b_.gemm_forward(at("router"), router_, b_.sizes.tokens, on("input", at("normed2")),
+  b_.gemm_forward(at("router"), router_, b_.sizes.rows, on("input", at("normed2")),
                   on("output", at("router_logits")),
                   has_biases() ? std::optional(ParameterRole::router_bias) : std::nullopt);
   std::vector<RecipeOperand> routed{on("logits", at("router_logits")),
@@ -126,7 +129,7 @@ void ExpertMlp::forward(const std::string& suffix) {
   const char* of_rows = deals() ? "chosen_" : "expert_";
   b_.kernel(
       at("order"), KernelKind::expert_order,
-      {{"experts", model_.experts}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}},
+      {{"experts", model_.experts}, {"rows", b_.sizes.rows}, {"top_k", model_.experts_per_token}},
       {on("indices", at("expert_indices")), on("ends", of_rows + at("ends")),
        on("order", of_rows + at("order")), on("places", of_rows + at("places")),
        stream_workspace()});
@@ -230,15 +233,19 @@ void ExpertMlp::backward_rows(const Backward& how) {
                                       on("d_weights", "d_expert_weights")};
   const bool balances = model_.router_aux_loss.num != 0;
   if (balances) {
-    routes.insert(routes.begin(), {"aux_loss", model_.router_aux_loss});
-    operands.push_back(on("counts", at("expert_counts")));
+    const Rational& coefficient = model_.router_aux_loss;
+    routes.insert(routes.begin(),
+                  {"aux_loss", make_rational(coefficient.num,
+                                             checked_mul(coefficient.den, b_.sizes.tensor_ranks))
+                                   .value()});
+    operands.push_back(on("counts", all_counts(at("expert_counts"))));
   }
   if (model_.router_z_loss.num != 0) routes.emplace_back("z_loss", model_.router_z_loss);
   if (b_.config.scales_loss() && (balances || model_.router_z_loss.num != 0))
     operands.push_back(from(Source::global, on("loss_scale", std::string(global::loss_scale))));
   operands.push_back(on("d_logits", "d_router_logits"));
   b_.kernel("route.backward", KernelKind::router_backward, std::move(routes), std::move(operands));
-  b_.gemm_dgrad("router.dgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
+  b_.gemm_dgrad("router.dgrad", router_, b_.sizes.rows, on("d_output", "d_router_logits"),
                 on("d_input", "d_normed2"), true);
   if (shares() && !deals()) {
     shared_backward_product(how);
@@ -247,10 +254,21 @@ void ExpertMlp::backward_rows(const Backward& how) {
   if (shares()) shared_backward_rows(how);
 }
 
+/// Those of all rows of a sequence, of which ranks of tp have parts.
+std::string ExpertMlp::all_counts(const std::string& counts) {
+  if (!b_.shares_blocks()) return counts;
+  const auto of = [&](const char* role, Access access, const std::string& name) {
+    return shaped(on(role, name), access, DType::int32, {model_.experts});
+  };
+  b_.sum_counts("expert_counts.sums", of("input", Access::read, counts),
+                of("output", Access::write, "expert_counts.all"));
+  return "expert_counts.all";
+}
+
 void ExpertMlp::backward_weights(const Backward& how) {
   const std::string normed = how.keeps_output ? "normed2" : "d_normed2";
   const auto of_all_tokens = [&] {
-    b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
+    b_.gemm_wgrad("router.wgrad", router_, b_.sizes.rows, on("d_output", "d_router_logits"),
                   on("input", normed), weight_grad(router_.weight));
     if (has_biases())
       b_.bias_grad("router_bias.grad", ParameterRole::router_bias,
@@ -294,7 +312,7 @@ void ExpertMlp::find_peers(const std::string& suffix) {
             {{"experts", model_.experts},
              {"m", rows_},
              {"peers", b_.config.expert_parallel},
-             {"rows", b_.sizes.tokens},
+             {"rows", b_.sizes.rows},
              {"top_k", model_.experts_per_token}},
             {on("ends", at("chosen_ends")), on("row_order", at("chosen_order")),
              on("counts", at("sent_counts")), on("order", at("expert_order")),
@@ -343,19 +361,19 @@ void ExpertMlp::arrange(const std::string& name, const std::string& from, const 
 // ---- the shared expert -------------------------------------------------------------------------
 
 std::vector<Attribute> ExpertMlp::shared_inner() const {
-  return {{"cols", model_.shared_intermediate}, {"experts", 1}, {"m", b_.sizes.tokens}};
+  return {{"cols", model_.shared_intermediate}, {"experts", 1}, {"m", b_.sizes.rows}};
 }
 
 void ExpertMlp::shared_forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
   if (model_.has_gated_shared()) {
-    b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
+    b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.rows, on("input", at("normed2")),
                     on("output", at("shared_logits")));
-    b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
+    b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.rows}},
               {on("input", at("shared_logits")), on("output", at("shared_weights"))});
   }
-  b_.gemm_forward(at("shared_gate_up"), shared_gate_up_, b_.sizes.tokens,
-                  on("input", at("normed2")), on("output", at("shared_gate_up")));
+  b_.gemm_forward(at("shared_gate_up"), shared_gate_up_, b_.sizes.rows, on("input", at("normed2")),
+                  on("output", at("shared_gate_up")));
 }
 
 void ExpertMlp::shared_finish() {
@@ -364,13 +382,13 @@ void ExpertMlp::shared_finish() {
   operands.push_back(on("product", "shared_product"));
   b_.kernel("shared_swiglu", KernelKind::weighted_swiglu_forward, shared_inner(),
             std::move(operands));
-  b_.gemm_forward("shared_down", shared_down_, b_.sizes.tokens, on("input", "shared_product"),
+  b_.gemm_forward("shared_down", shared_down_, b_.sizes.rows, on("input", "shared_product"),
                   on("output", "mlp_out"));
 }
 
 void ExpertMlp::shared_backward_product(const Backward& how) {
   const auto at = [&](const char* name) { return name + how.suffix; };
-  b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.tokens,
+  b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.rows,
                 from(Source::microbatch, on("d_output", "d_residual")),
                 on("d_input", "d_shared_product"));
   const RecipeOperand d_product = on("d_product", "d_shared_product");
@@ -385,31 +403,31 @@ void ExpertMlp::shared_backward_product(const Backward& how) {
 
 void ExpertMlp::shared_backward_down(const Backward& how) {
   const auto at = [&](const char* name) { return name + how.suffix; };
-  b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.tokens,
+  b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.rows,
                 from(Source::microbatch, on("d_output", "d_residual")),
                 on("input", how.keeps_output ? at("shared_product") : "d_shared_product"),
                 weight_grad(shared_down_.weight));
   if (model_.has_gated_shared())
-    b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
+    b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.rows}},
               {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
                on("d_input", "d_shared_logits")});
 }
 
 void ExpertMlp::shared_backward_rows(const Backward& how) {
   const auto at = [&](const char* name) { return name + how.suffix; };
-  b_.gemm_dgrad("shared_gate_up.dgrad", shared_gate_up_, b_.sizes.tokens,
+  b_.gemm_dgrad("shared_gate_up.dgrad", shared_gate_up_, b_.sizes.rows,
                 on("d_output", at("shared_gate_up")), on("d_input", "d_normed2"), true);
   if (model_.has_gated_shared())
-    b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
+    b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.rows,
                   on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
 }
 
 void ExpertMlp::shared_backward_weights(const Backward& how, const std::string& normed) {
-  b_.gemm_wgrad("shared_gate_up.wgrad", shared_gate_up_, b_.sizes.tokens,
+  b_.gemm_wgrad("shared_gate_up.wgrad", shared_gate_up_, b_.sizes.rows,
                 on("d_output", "shared_gate_up" + how.suffix), on("input", normed),
                 weight_grad(shared_gate_up_.weight));
   if (model_.has_gated_shared())
-    b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
+    b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.rows,
                   on("d_output", "d_shared_logits"), on("input", normed),
                   weight_grad(shared_gate_.weight));
 }

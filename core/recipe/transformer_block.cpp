@@ -175,9 +175,9 @@ class BlockRecipe {
   void normed_projection(const std::string& name, const Linear& layer, const std::string& input,
                          ParameterRole norm) {
     const std::string raw = at(name + ".raw");
-    b_.gemm_forward(at(name == "mlp_out" ? "down" : name), layer, s_.tokens, on("input", input),
-                    on("output", raw));
     const bool last = norm == ParameterRole::mlp_output_norm;
+    summed_projection(at(last ? "down" : name), layer, input, raw,
+                      last ? ParameterRole::down_bias : ParameterRole::attention_out_bias);
     if (again() && last) return;
     std::vector<RecipeOperand> inputs{on("residual", raw)};
     std::string normed = at(name);
@@ -200,7 +200,7 @@ class BlockRecipe {
                       .d_residual = on("d_residual", "d_" + name),
                       .adds = false,
                       .takes_amax = b_.casts_by_amax()});
-    return on("d_output", "d_" + name);
+    return gradient_of_all_rows(name, on("d_output", "d_" + name));
   }
 
   void forward_input_norm() {
@@ -286,8 +286,8 @@ class BlockRecipe {
   /// Norms of each head, or over all `heads` heads of a kind.
   [[nodiscard]] std::vector<Attribute> qk_norm_sizes() const {
     std::vector<Attribute> sizes{heads_[0]};
-    if (traits_.whole_qk_norms) sizes.emplace_back("key_heads", model_.kv_heads);
-    sizes.emplace_back("query_heads", model_.heads);
+    if (traits_.whole_qk_norms) sizes.emplace_back("key_heads", s_.kv_heads);
+    sizes.emplace_back("query_heads", s_.heads);
     sizes.push_back(heads_[1]);
     return b_.norm_attributes(std::move(sizes));
   }
@@ -425,8 +425,11 @@ class BlockRecipe {
 
   /// The gradient of a projection back to the residual stream: of all rows.
   RecipeOperand gradient_of_sum(const std::string& output) {
-    if (!b_.shares_blocks()) return residual_gradient("d_output");
-    b_.whole_rows("d_" + output + ".rows", residual_gradient("input"), "d_" + output + ".whole");
+    return gradient_of_all_rows(output, residual_gradient("d_output"));
+  }
+  RecipeOperand gradient_of_all_rows(const std::string& output, RecipeOperand rows) {
+    if (!b_.shares_blocks()) return rows;
+    b_.whole_rows("d_" + output + ".rows", std::move(rows), "d_" + output + ".whole");
     return on("d_output", "d_" + output + ".whole");
   }
 

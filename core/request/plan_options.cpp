@@ -51,16 +51,18 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
       return fail(flag,
                   fmt::format("{} does not divide {}, the ranks {}", ranks, of_group,
                               options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
-  const bool are_plans = options.mesh_rules == MeshRules::planner;
-  if (are_plans && tp > 1 && cp > 1) return fail("--tp", "cannot be combined with --cp so far");
+  if (of_group % checked_mul(cp, tp) != 0)
+    return fail("--tp",
+                fmt::format("{} x {} of --cp do not divide {}, the ranks {}", tp, cp, of_group,
+                            options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
   Mesh mesh = data_parallel_mesh(options.outer_dp, of_group / cp / tp);
   mesh.resize(Axis::cp, cp);
   mesh.resize(Axis::tp, tp);
   // validate() reports numbers that do not divide them.
   const std::int64_t ep = options.config.expert_parallel;
   if (ep > 1 && cp > 1) return fail("--cp", "cannot be combined with --ep so far");
-  if (ep > 1 && tp > 1) return fail("--tp", "cannot be combined with --ep so far");
-  if (ep > 1 && mesh.size(Axis::dp_shard) % ep == 0) mesh = with_expert_grid(std::move(mesh), ep);
+  if (ep > 1 && mesh.size(Axis::dp_shard) * tp % ep == 0)
+    mesh = with_expert_grid(std::move(mesh), ep);
   return mesh;
 }
 
@@ -116,8 +118,9 @@ Result<void> check_own_shares(const CommonOptions& options, const ModelShape& mo
   if (options.context_parallel > 1)
     MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
   if (options.tensor_parallel > 1)
-    MFSDP_TRY(check_tensor_shares(model, checked_mul(seq_len, options.config.micro_batch),
-                                  options.tensor_parallel));
+    MFSDP_TRY(check_tensor_shares(
+        model, checked_mul(seq_len, options.config.micro_batch) / options.context_parallel,
+        options.tensor_parallel));
   return {};
 }
 

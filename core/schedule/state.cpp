@@ -55,6 +55,7 @@ std::string suffix_of(const Group& group, const Mesh& mesh) {
   if (group.fp8) return "." + std::string(to_string(group.parameters[0].role));
   if (mesh.size(Axis::tp) == 1) return group.shard.empty() ? "" : ".experts";
   if (group.shard.empty()) return ".whole";
+  if (group.shard.front().axis != Axis::tp) return ".experts";
   return group.shard.front().dim == 0 ? "" : ".inputs";
 }
 

@@ -11,9 +11,12 @@ namespace {
 std::vector<std::int64_t> sections_of(const PlacedParameter& parameter, const ModelShape& model) {
   switch (parameter.role) {
     case ParameterRole::qkv:
+    case ParameterRole::qkv_bias:
+    case ParameterRole::qkv_lora_b:
       return {model.heads * model.head_dim, model.kv_heads * model.head_dim,
               model.kv_heads * model.value_head_dim()};
     case ParameterRole::gate_up:
+    case ParameterRole::gate_up_lora_b:
       if (model.traits().gated) return {model.intermediate, model.intermediate};
       break;
     default: break;

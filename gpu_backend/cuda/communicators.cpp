@@ -77,13 +77,15 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
   const bool exchanges = collective.kind == CollectiveKind::all_to_all;
   const bool sums = !gathers && !exchanges;
-  const bool floats = collective.dtype == DType::bf16 || collective.dtype == DType::fp16 ||
-                      collective.dtype == DType::fp32 || collective.dtype == DType::fp64;
+  const bool adds =
+      collective.dtype == DType::bf16 || collective.dtype == DType::fp16 ||
+      collective.dtype == DType::fp32 || collective.dtype == DType::fp64 ||
+      (collective.dtype == DType::int32 && collective.kind == CollectiveKind::all_reduce);
   const bool takes_max = collective.kind == CollectiveKind::all_reduce &&
                          collective.dtype == DType::fp32 && collective.reduction == Reduction::max;
   if (sums && !takes_max && collective.reduction != Reduction::sum)
     return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)));
-  if (sums && !floats)
+  if (sums && !adds)
     return fail("", fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}",
                                 to_string(collective.dtype)));
   if (collective.count == 0) return {};

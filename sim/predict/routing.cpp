@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kFactorDigits = 1'000'000;  // digits of --capacity-factor
 
 std::int64_t chosen_rows(const PlanConfig& config) {
-  return checked_mul(config.tokens_per_microbatch(), config.model.experts_per_token);
+  return checked_mul(config.rows_per_microbatch(), config.model.experts_per_token);
 }
 
 /// Number of ranks that exchange tokens with each other.

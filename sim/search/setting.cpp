@@ -83,6 +83,8 @@ constexpr std::array kJobFields{
     field<[](auto& job) -> auto& { return job.tables; }>("--tables"),
     field<[](auto& job) -> auto& { return job.engine; }>("--engine"),
     field<[](auto& job) -> auto& { return job.common.outer_dp; }>("--outer-dp"),
+    field<[](auto& job) -> auto& { return job.common.context_parallel; }>("--cp"),
+    field<[](auto& job) -> auto& { return job.common.tensor_parallel; }>("--tp"),
     field<[](auto& job) -> auto& { return job.common.seq_len; }>("--seq-len"),
     JobField{.flag = "--strategy", .read = read_strategy, .write = write_strategy},
     JobField{.flag = "--global-batch", .read = read_batch, .write = write_batch}};

@@ -65,7 +65,8 @@ Result<std::optional<PlacedList>> list_at(const std::vector<std::string>& args, 
 const std::vector<std::string>& swept_flags() {
   static const std::vector<std::string> flags = [] {
     std::vector<std::string> all{"--model",        "--gpus",        "--gpu",    "--cluster",
-                                 "--network-gbps", "--power-limit", "--tables", "--engine"};
+                                 "--network-gbps", "--power-limit", "--tables", "--engine",
+                                 "--cp",           "--tp"};
     for (const ConfigField& field : kConfigFields)
       if (field.takes_list) all.emplace_back(field.flag);
     return all;

@@ -338,23 +338,55 @@ inline rc::Gen<PlanConfig> any_config(Models models = Models::all) {
   });
 }
 
+/// Whether ranks of tp can share the blocks of a model, with other sizes.
+inline bool may_share_blocks(const ModelShape& model) {
+  const FamilyTraits& traits = model.traits();
+  return traits.rotates && traits.input_norms && !traits.latent_attention && !traits.biases &&
+         !(model.qk_norm && traits.whole_qk_norms);
+}
+
+/// Sizes of a model that ranks of tp, and of cp, divide.
+inline void draw_shares(ModelShape& model, std::int64_t tp, std::int64_t cp) {
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange<std::int64_t>(low, high + 1);
+  };
+  model.kv_heads = tp * cp * pick(1, 2);
+  model.heads = model.kv_heads * pick(1, 2);
+  if (model.experts == 0 || !model.dense_layers.empty()) model.intermediate = tp * pick(1, 12);
+  model.vocab = tp * pick(1, 19);
+  model.logit_cap = {0, 1};
+}
+
 /// any_config() with two or three ranks on tp, as far as these can be combined with what it draws.
 inline PlanConfig over_tensor_ranks(PlanConfig config) {
   const std::int64_t ranks = *rc::gen::element<std::int64_t>(2, 2, 3);
-  const ModelShape drawn = config.model;
-  config.model = small_shape(drawn.layers);
+  const auto drop_adapters = [&] {
+    config.lora_rank = 0;
+    config.lora_alpha = {0, 1};
+    config.lora_targets.clear();
+    for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
+      std::erase_if(*names, [](const std::string& name) { return name.starts_with("lora_"); });
+  };
+  if (!may_share_blocks(config.model)) {
+    drop_adapters();
+    config.model = small_shape(config.model.layers);
+    for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
+      names->clear();
+    if (*rc::gen::arbitrary<bool>()) config.frozen = {"layernorm", "mlp"};
+  }
   ModelShape& model = config.model;
-  model.kv_heads = ranks * *rc::gen::inRange<std::int64_t>(1, 3);
-  model.heads = model.kv_heads * *rc::gen::inRange<std::int64_t>(1, 3);
-  model.head_dim = 2 * *rc::gen::inRange<std::int64_t>(1, 5);
-  model.hidden = *rc::gen::inRange<std::int64_t>(1, 13);
-  model.intermediate = ranks * *rc::gen::inRange<std::int64_t>(1, 13);
-  model.vocab = ranks * *rc::gen::inRange<std::int64_t>(1, 20);
-  model.tied_embeddings = *rc::gen::arbitrary<bool>();
-  config.seq_len = ranks * *rc::gen::inRange<std::int64_t>(1, 8);
+  const bool shares_sequences =
+      !model.qk_norm && model.experts == 0 && *rc::gen::inRange(0, 3) == 0;
+  const std::int64_t parts = shares_sequences ? 2 : 1;
+  draw_shares(model, ranks, parts);
+  if (model.router_aux_loss.num != 0) config.micro_batch = 1;
+  config.seq_len = ranks * parts * *rc::gen::inRange<std::int64_t>(1, 8);
+  if (shares_sequences) config.micro_batch = 1;
+  if (shares_sequences) drop_adapters();
   config.mesh = data_parallel_mesh(config.mesh.size(Axis::dp_outer),
                                    std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 8));
   config.mesh.resize(Axis::tp, ranks);
+  config.mesh.resize(Axis::cp, parts);
   config.strategy = std::max(config.strategy, Strategy::optim);
   config.outer_strategy = Strategy::no_shard;
   config.expert_strategy.reset();
@@ -365,15 +397,16 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
   config.grad_slots = std::max<std::int64_t>(config.grad_slots, model.tied_embeddings ? 2 : 1);
   if (orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
   if (config.state_dtype == StateDtype::blockwise8) config.state_dtype = StateDtype::full;
-  config.lora_rank = 0;
-  config.lora_alpha = {0, 1};
-  config.lora_targets.clear();
   no_fp8(config);
   config.base_dtype = BaseDType::compute;
-  config.recompute.full_blocks = std::min(config.recompute.full_blocks, model.layers);
-  for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
-    names->clear();
-  if (*rc::gen::arbitrary<bool>()) config.frozen = {"layernorm", "mlp"};
+  std::vector<std::int64_t> able;  ///< ranks that may divide experts
+  for (std::int64_t ep = 2; ep <= model.experts; ++ep)
+    if (model.experts % ep == 0 && config.mesh.size(Axis::dp_shard) * ranks % ep == 0)
+      able.push_back(ep);
+  if (able.empty() || *rc::gen::inRange(0, 4) == 0) return config;
+  config.expert_parallel = *rc::gen::elementOf(able);
+  config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
+  if (*rc::gen::arbitrary<bool>()) config.capacity_factor = Rational{1, 1};
   return config;
 }
 

@@ -124,12 +124,15 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     const bool takes_max =
         op.does == "all_reduce" && op.body->at("reduction") == "max" && part.dtype == "fp32" &&
         (view.homes[part.buffer].kind.empty() || is_history(view.homes[part.buffer]));
+    // Counts of the experts of rows, which check_values.cpp follows too.
+    const bool counts = op.does == "all_reduce" && part.dtype == "int32" &&
+                        view.communicator_of(op).at("axes") == Json{"tp"};
     const Json wanted = gathers || deals ? "none" : takes_max ? "max" : "sum";
     if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
         !whole.dense || op.body->at("reduction") != wanted ||
-        (!gathers && !deals && part.dtype.starts_with("int")))
+        (!gathers && !deals && part.dtype.starts_with("int") && !counts))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     list.push_back({op.does, count, part.dtype});
   }

@@ -24,8 +24,8 @@ void Model::read_context_ranks(const PlanView& view) {
   piece_ = by_sequences ? seq_ : std::min(seq_, config_.at("logits_chunk").get<Int>());
   if (context_ranks_ == 1) return;
   const bool others = latent_ || !rotates_ || sinks_ || qk_norm_ || experts_ != 0 ||
-                      config_.contains("lora_rank") || view.ranks_on("tp") > 1 ||
-                      view.classes > 1 || config_.at("optimizer") == "muon" || batch_ != 1;
+                      config_.contains("lora_rank") || view.classes > 1 ||
+                      config_.at("optimizer") == "muon" || batch_ != 1;
   if (others || heads_ % context_ranks_ != 0 || kv_heads_ % context_ranks_ != 0 ||
       seq_ % context_ranks_ != 0 || (exact_ && seq_ / context_ranks_ % piece_ != 0))
     refuse("config: this checker does not know the model with {} ranks on cp", context_ranks_);

@@ -29,7 +29,7 @@ std::string Model::received(const std::string& sent) {
 /// The rows of experts that a rank's buffers hold: all that each rank can send, or the configured
 /// multiple of an equal share.
 Int Model::room() const {
-  const Int own = times(tokens, chosen_);
+  const Int own = times(rows_, chosen_);
   if (expert_ranks_ == 0) return own;
   if (capacity_.is_null()) return times(own, expert_ranks_);
   const bool whole = !capacity_.is_object();
@@ -41,19 +41,19 @@ Int Model::room() const {
 
 /// Adds the expert-parallel size that costs depend on: the rows that tokens of a rank have.
 std::map<std::string, Json> Model::with_balance(std::map<std::string, Json> sizes) const {
-  if (expert_ranks_ != 0) sizes["balanced_rows"] = times(tokens, chosen_);
+  if (expert_ranks_ != 0) sizes["balanced_rows"] = times(rows_, chosen_);
   return sizes;
 }
 
 void Model::add_orders_of_ranks() {
-  const Int own = times(tokens, chosen_);
+  const Int own = times(rows_, chosen_);
   const Int all = room();
-  const Shape by_token{tokens, chosen_};
+  const Shape by_token{rows_, chosen_};
   add({.kernel = "peer_order",
        .attributes = {{"experts", experts_},
                       {"m", all},
                       {"peers", expert_ranks_},
-                      {"rows", tokens},
+                      {"rows", rows_},
                       {"top_k", chosen_}},
        .flows = {reads("ends", "int32", {experts_}, "ends by expert"),
                  reads("row_order", "int32", {own}, "order by expert"),

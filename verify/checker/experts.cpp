@@ -193,34 +193,34 @@ void Model::add_shared_expert() {
                gates_shared_ ? "d_routed>d_shared" : "d_routed>d_normed2"});
   add_product("shared_down", Place::block, hidden_, shared_inner_,
               {"shared_product", "mlp_out of all", "d_output", "d_shared_product"});
-  add_weighted_gates("shared_", tokens, shared_inner_, 1);
+  add_weighted_gates("shared_", rows_, shared_inner_, 1);
   if (!gates_shared_) return;
   add_product("shared_gate", Place::block, 1, hidden_,
               {"normed2", "shared logits", "d_shared logits", "d_shared>d_normed2"});
-  const Flow output = reads("output", statistic, {tokens}, "shared_weights of rows");
+  const Flow output = reads("output", statistic, {rows_}, "shared_weights of rows");
   add({.kernel = "sigmoid_forward",
-       .attributes = {{"rows", tokens}},
-       .flows = {reads("input", compute_, {tokens, 1}, "shared logits"),
-                 makes("output", statistic, {tokens}, "shared_weights of rows")}});
+       .attributes = {{"rows", rows_}},
+       .flows = {reads("input", compute_, {rows_, 1}, "shared logits"),
+                 makes("output", statistic, {rows_}, "shared_weights of rows")}});
   add({.kernel = "sigmoid_backward",
-       .attributes = {{"rows", tokens}},
-       .flows = {output, reads("d_output", statistic, {tokens}, "d_shared_weights of rows"),
-                 makes("d_input", compute_, {tokens, 1}, "d_shared logits")}});
+       .attributes = {{"rows", rows_}},
+       .flows = {output, reads("d_output", statistic, {rows_}, "d_shared_weights of rows"),
+                 makes("d_input", compute_, {rows_, 1}, "d_shared logits")}});
 }
 
 /// Adds the kernels that choose a token's experts and move its rows there and back.
 void Model::add_routing() {
-  const Int rows = times(tokens, chosen_);
-  const Shape by_token{tokens, chosen_};
-  const Shape narrow{tokens, hidden_};
+  const Int rows = times(rows_, chosen_);
+  const Shape by_token{rows_, chosen_};
+  const Shape narrow{rows_, hidden_};
   const Int all = room();
   const Shape wide{all, hidden_};
   const bool is_expert_parallel = expert_ranks_ != 0;
-  const Shape of_logits{tokens, experts_};
+  const Shape of_logits{rows_, experts_};
   const bool balances = !balance_.is_null();
   const Flow logits = reads("logits", compute_, of_logits, "logits of experts");
   const Flow indices = reads("indices", "int32", by_token, "experts of tokens");
-  std::map<std::string, Json> sizes{{"experts", experts_}, {"rows", tokens}, {"top_k", chosen_}};
+  std::map<std::string, Json> sizes{{"experts", experts_}, {"rows", rows_}, {"top_k", chosen_}};
   add({.kernel = "expert_order",
        .attributes = sizes,
        .flows = {indices,
@@ -230,22 +230,22 @@ void Model::add_routing() {
                        is_expert_parallel ? "order by expert" : "order of rows"),
                  makes("places", "int32", by_token,
                        is_expert_parallel ? "places by expert" : "places of rows")},
-       .least_scratch = times(4 * experts_, (tokens + 255) / 256)});
+       .least_scratch = times(4 * experts_, (rows_ + 255) / 256)});
   if (normalises_) sizes["normalised"] = 1;
   if (sigmoid_) sizes["sigmoid"] = 1;
   if (!routed_scale_.is_null()) sizes["scale"] = routed_scale_;
-  if (balances) sizes["seq"] = seq_;
+  if (balances) sizes["seq"] = seq_ / tensor_ranks_;
   Step forward{.kernel = "router_forward",
                .attributes = sizes,
                .flows = {logits, makes("indices", "int32", by_token, "experts of tokens"),
                          makes("weights", statistic, by_token, "weights of experts")}};
   if (balances)
-    forward.flows.push_back(makes("counts", "int32", {batch_, experts_}, "counts of experts"));
+    forward.flows.push_back(makes("counts", "int32", {batch_, experts_}, counts_here()));
   if (sigmoid_) forward.flows.push_back(weight("router_correction", {experts_}));
   if (groups_ != 0) forward.attributes["groups"] = groups_;
   if (groups_ != 0) forward.attributes["chosen_groups"] = chosen_groups_;
   add(std::move(forward));
-  if (balances) sizes["aux_loss"] = balance_;
+  if (balances) sizes["aux_loss"] = balance_here();
   if (!z_loss_.is_null()) sizes["z_loss"] = z_loss_;
   Step backward{
       .kernel = "router_backward",
@@ -259,7 +259,7 @@ void Model::add_routing() {
   add(std::move(backward));
   // Rows of tokens to those of experts: with their weights, made again, and gradients.
   std::map<std::string, Json> moved =
-      with_balance({{"cols", hidden_}, {"rows", tokens}, {"top_k", chosen_}});
+      with_balance({{"cols", hidden_}, {"rows", rows_}, {"top_k", chosen_}});
   if (is_expert_parallel) moved["m"] = all;
   const Flow order = reads("order", "int32", {all}, "order of rows");
   const auto permutes = [&](const char* from, const char* to, std::vector<Flow> beside) {

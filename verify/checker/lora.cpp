@@ -86,13 +86,18 @@ std::string Model::gradient_without_adapters(const std::string& matrix,
 
 void Model::add_adapters(const std::string& matrix, Int outputs,
                          const std::array<const char*, 4>& values) {
-  const auto& [in, out, d_out, d_in] = values;
+  const std::string in = of_all_rows(matrix, 0, values[0]);
+  const std::string out = values[1];
+  const std::string d_out = of_all_rows(matrix, 1, values[2]);
+  const std::string d_in = values[3];
   const std::vector<Adapter> beside = adapters_beside(matrix);
   for (std::size_t i = 0; i < beside.size(); ++i) {
     const Adapter& adapter = beside[i];
     const std::string a = adapter.role + "_lora_a";
     const std::string b = adapter.role + "_lora_b";
-    const std::string rows = "lora " + adapter.role;
+    // Ranks of tp have terms of what is made with divided inputs, or of a gradient of outputs.
+    const std::string rows = in_terms(matrix, 1, "lora " + adapter.role);
+    const std::string d_rows = in_terms(matrix, 0, "d_lora " + adapter.role);
     const auto flow = [&](const char* role, const char* access, Int width, const std::string& reads,
                           const std::string& makes) {
       return Flow{.role = role,
@@ -128,22 +133,23 @@ void Model::add_adapters(const std::string& matrix, Int outputs,
       if (const unsigned bit = 1U << i; (missing & bit) != 0)
         step(0, adapter.outputs, rank_, true,
              {flow("input", "read", rank_, rows, ""), weight(b, {adapter.outputs, rank_}),
-              in_columns(flow("output", "read_write", adapter.outputs, without(out, missing),
-                              without(out, missing & ~bit)))});
+              in_columns(flow("output", "read_write", adapter.outputs,
+                              in_terms(matrix, 1, without(out, missing)),
+                              in_terms(matrix, 1, without(out, missing & ~bit))))});
     step(1, adapter.outputs, rank_, true,
          {d_columns, weight(b, {adapter.outputs, rank_}),
-          flow("d_input", "write", rank_, "", "d_" + rows)});
+          flow("d_input", "write", rank_, "", d_rows)});
     // All add to the same gradient, whose bits depend on the order.
     const auto left = static_cast<unsigned>(beside.size() - i);
     step(1, rank_, adapter.inputs, false,
-         {flow("d_output", "read", rank_, "d_" + rows, ""), weight(a, {rank_, adapter.inputs}),
-          flow("d_input", "read_write", adapter.inputs, without(d_in, left),
-               without(d_in, left - 1))});
+         {flow("d_output", "read", rank_, d_rows, ""), weight(a, {rank_, adapter.inputs}),
+          flow("d_input", "read_write", adapter.inputs, in_terms(matrix, 0, without(d_in, left)),
+               in_terms(matrix, 0, without(d_in, left - 1)))});
     step(
         2, adapter.outputs, rank_, true,
         {d_columns, flow("input", "read", rank_, rows, ""), gradient(b, {adapter.outputs, rank_})});
     step(2, rank_, adapter.inputs, false,
-         {flow("d_output", "read", rank_, "d_" + rows, ""),
+         {flow("d_output", "read", rank_, d_rows, ""),
           flow("input", "read", adapter.inputs, in, ""), gradient(a, {rank_, adapter.inputs})});
   }
 }

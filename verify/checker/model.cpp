@@ -185,7 +185,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
   const char* const multiplier = chunk ? "logit_multiplier" : "residual_multiplier";
   const Json& model = config_.at("model");
   const bool is_scaled = (chunk || to_residual) && model.contains(multiplier);
-  const Int rows = chunk ? kRows : tokens;
+  const Int rows = chunk ? kRows : cut_.contains(parameter) ? tokens : rows_;
   const Shape matrix{outputs, inputs};
   const auto step = [&](Int product, std::vector<Flow> flows) {
     Step made{.kernel = "gemm",
@@ -485,7 +485,7 @@ void Model::add_bias(const std::string& parameter, Int cols, const char* d_outpu
   add({.kernel = "bias_grad",
        .attributes = {{"cols", cols}, {"rows", tokens}},
        .flows = {reads("d_output", compute_, {tokens, cols}, d_output),
-                 scratch("partials", statistic, {std::min(tokens, kPartialRows), cols}),
+                 scratch("partials", statistic, {std::min(rows_, kPartialRows), cols}),
                  gradient(parameter, {cols})}});
 }
 

@@ -171,6 +171,8 @@ class Model {
   [[nodiscard]] std::string of_all_rows(const std::string& parameter, Int dim,
                                         const std::string& value) const;
   [[nodiscard]] static Json vocabulary_begin(Int ids);
+  [[nodiscard]] std::string counts_here() const;
+  [[nodiscard]] Json balance_here() const;
   void add_parts(Step loss);
   // Context parallelism (context_parallel.cpp).
   void read_context_ranks(const PlanView& view);

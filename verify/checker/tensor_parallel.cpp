@@ -14,6 +14,8 @@
 // Where ranks have other columns of the logits, each knows for every row the largest logit, the sum
 // of exponentials and, if it is its own, the label's logit. An all-gather of these comes before the
 // loss, which each rank then has whole.
+#include <numeric>
+
 #include "verify/checker/flows.hpp"
 #include "verify/checker/model.hpp"
 
@@ -30,27 +32,33 @@ void Model::read_tensor_ranks(const PlanView& view) {
   rows_ = tokens;
   tensor_ranks_ = view.ranks_on("tp");
   if (tensor_ranks_ == 1) return;
-  const Json& model = config_.at("model");
-  static const Names plain{"family",       "head_dim",     "heads",      "hidden",
-                           "intermediate", "kv_heads",     "layers",     "max_seq_len",
-                           "rms_norm_eps", "rope_scaling", "rope_theta", "tied_embeddings",
-                           "vocab"};
-  for (const auto& [key, value] : model.items())
-    if (!plain.contains(key)) refuse("config: this checker does not know {} with ranks on tp", key);
-  if (model.at("family") != "llama" || exact_ || config_.contains("lora_rank") ||
-      !view.expert_grid.empty() || view.classes > 1 || config_.at("optimizer") == "muon" || fp8_ ||
-      context_ranks_ != 1 || heads_ % tensor_ranks_ != 0 || kv_heads_ % tensor_ranks_ != 0 ||
-      inner_ % tensor_ranks_ != 0 || tokens % tensor_ranks_ != 0)
+  const bool has_mlp = experts_ == 0 || !dense_.empty();
+  const bool others = latent_ || !rotates_ || sinks_ || biases_ || !input_norms_ ||
+                      (qk_norm_ && whole_norms_) || (!balance_.is_null() && batch_ != 1) ||
+                      config_.at("model").contains("logit_cap") || exact_ || fp8_ ||
+                      config_.contains("base_dtype") || view.classes > 1 ||
+                      config_.at("optimizer") == "muon";
+  const Int heads_apart = times(tensor_ranks_, context_ranks_);
+  if (others || heads_ % heads_apart != 0 || kv_heads_ % heads_apart != 0 ||
+      (has_mlp && inner_ % tensor_ranks_ != 0) || tokens % tensor_ranks_ != 0)
     refuse("config: this checker does not know the model with {} ranks on tp", tensor_ranks_);
   for (const Group& group : view.groups)
     if (!group.tp_dim && group.reduce.contains("tp")) splits_rows_ = true;
-  std::map<std::string, Int> wanted{{"attention_out", 1}, {"down", 1}, {"gate_up", 0}, {"qkv", 0}};
+  if (experts_ != 0 && !splits_rows_)
+    refuse("groups: ranks of tp would all send the same rows to experts");
+  std::map<std::string, Int> wanted{
+      {"attention_out", 1}, {"down", 1}, {"gate_up", 0}, {"qkv", 0}, {"qkv_bias", 0}};
+  // Ranks divide an adapter's outputs as those of its matrix, or else the inputs that it reads.
+  for (const Adapter& adapter : adapters_) {
+    const Int dim = wanted.at(adapter.matrix);
+    wanted[adapter.role + (dim == 0 ? "_lora_b" : "_lora_a")] = dim;
+  }
   if (splits_rows_) {
     rows_ = tokens / tensor_ranks_;
     wanted.insert({{"embedding", 0}, {"head", 0}});
   }
   for (const Group& group : view.groups) {
-    if (!group.tp_dim && group.reduce.contains("tp") != splits_rows_)
+    if (!group.tp_dim && !group.of_experts && group.reduce.contains("tp") != splits_rows_)
       refuse("groups: some sum over ranks of tp, and others do not");
     for (const auto& [begin, parameter] : group.parameters) {
       const auto found = wanted.find(parameter.role);
@@ -69,7 +77,17 @@ void Model::read_tensor_ranks(const PlanView& view) {
 
 /// From here on sizes are those of a rank.
 void Model::take_part_of_rank() {
-  for (Int* size : {&heads_, &kv_heads_, &inner_, &first_width_}) *size /= tensor_ranks_;
+  if (tensor_ranks_ == 1) return;
+  for (Int* size : {&heads_, &kv_heads_}) *size /= tensor_ranks_;
+  if (experts_ == 0 || !dense_.empty())
+    for (Int* size : {&inner_, &first_width_}) *size /= tensor_ranks_;
+  for (Adapter& adapter : adapters_)
+    if (cut_.at(adapter.matrix) == 0) {
+      adapter.begin /= tensor_ranks_;
+      adapter.outputs /= tensor_ranks_;
+    } else {
+      adapter.inputs /= tensor_ranks_;
+    }
   if (cut_.contains("embedding")) lookup_rows_ /= tensor_ranks_;
   if (cut_.contains("head")) vocab_here_ /= tensor_ranks_;
 }
@@ -92,14 +110,33 @@ std::string Model::of_all_rows(const std::string& parameter, Int dim,
 
 /// The value of whose terms each rank has one; empty: that collective makes none.
 std::string Model::summed(const std::string& terms, bool scatters) const {
-  if (!terms.starts_with(kTerm) || scatters != splits_rows_) return "";
-  return terms.substr(kTerm.size());
+  if (!terms.starts_with(kTerm)) return "";
+  const std::string sum = terms.substr(kTerm.size());
+  const bool has_rows = splits_rows_ && sum != "counts of experts";
+  return scatters == has_rows ? sum : "";
 }
 
 /// The rows of all ranks that an all-gather makes; empty: there are no rows of it.
 std::string Model::gathered_rows(const std::string& rows) const {
-  static const Names moved{"normed", "normed1", "normed2", "d_mid", "d_output"};
+  static const Names moved{
+      "normed", "normed1", "normed2", "d_mid", "d_output", "d_raw_mlp_out", "d_raw_attention_out"};
   return splits_rows_ && moved.contains(rows) ? rows + kAllRows : "";
+}
+
+/// As a rank makes them of its rows.
+std::string Model::counts_here() const {
+  return tensor_ranks_ == 1 ? "counts of experts" : kTerm + "counts of experts";
+}
+
+/// The balance of a sequence is a sum over its tokens of counts * probability / its length. A rank has
+/// a part of the tokens: to the same term belong that part's length and a coefficient as much smaller.
+Json Model::balance_here() const {
+  const bool whole = !balance_.is_object();
+  const Int num = whole ? balance_.get<Int>() : balance_.at("num").get<Int>();
+  const Int den = times(whole ? 1 : balance_.at("den").get<Int>(), tensor_ranks_);
+  const Int common = std::gcd(num, den);
+  if (common == den) return num / common;
+  return {{"num", num / common}, {"den", den / common}};
 }
 
 Json Model::vocabulary_begin(Int ids) {

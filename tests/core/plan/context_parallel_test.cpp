@@ -68,8 +68,6 @@ TEST(ContextParallel, RefusesByName) {
             refused("--optimizer muon"));
   EXPECT_EQ(refusal_after([](PlanConfig& c) { c.reduce = Transport::symmetric; }),
             refused("--reduce symmetric"));
-  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.mesh.resize(Axis::tp, 2); }),
-            refused("ranks on tp"));
   EXPECT_EQ(refusal_after([](PlanConfig& c) { test::add_experts(c.model, 4, 2); }),
             refused("experts"));
 }

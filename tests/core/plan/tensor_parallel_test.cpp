@@ -54,12 +54,24 @@ TEST(TensorParallelConfig, NamesWhatItCannotBeCombinedWith) {
   const auto so_far = [](const char* what) {
     return std::string("--tp: cannot be combined with ") + what + " so far";
   };
-  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.model.qk_norm = true; }),
-            so_far("norms of queries and keys"));
-  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.model.qkv_bias = true; }),
-            so_far("biases of linear layers"));
-  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.model.scaled_embedding = true; }),
-            so_far("what this model has beyond Llama's blocks (family llama)"));
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.model.logit_cap = {30, 1}; }),
+            so_far("a softcap of output logits"));
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { test::make_family(c.model, Family::gpt2); }),
+            so_far("learned positions"));
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { test::make_family(c.model, Family::gpt_oss); }),
+            so_far("attention sinks"));
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) {
+              test::make_family(c.model, Family::olmoe);
+              c.model.qk_norm = true;
+            }),
+            so_far("norms of queries and keys over all heads"));
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) {
+              test::add_experts(c.model, 4, 2);
+              c.model.router_aux_loss = {1, 100};
+              c.micro_batch = 2;
+            }),
+            "--micro-batch: expected 1 with --tp and a loss of experts' balance "
+            "(router_aux_loss_coef), got 2");
   EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.optimizer = Optimizer::muon; }),
             so_far("--optimizer muon"));
   EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.layout = LayoutRule::megatron_fsdp; }),
@@ -70,6 +82,36 @@ TEST(TensorParallelConfig, NamesWhatItCannotBeCombinedWith) {
   EXPECT_EQ(tp_refusal_after([](PlanConfig& c) { c.exact_sums = true, c.logits_chunk = 16; }),
             "--exact-sums: cannot be combined with --tp: terms of a sum are rounded on each rank "
             "before they are added");
+}
+
+TEST(TensorParallelConfig, HeadsAreSharedWithRanksOfCp) {
+  const auto four_by_two = [](PlanConfig& c) {
+    c.model.heads = 8;
+    c.model.kv_heads = 4;
+    c.mesh.resize(Axis::cp, 2);
+  };
+  EXPECT_EQ(tp_refusal_after(four_by_two), "");
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) {
+              c.model.heads = 8;
+              c.mesh.resize(Axis::cp, 2);
+            }),
+            "--tp: expected a number of ranks that, times the 2 of --cp, divides the 2 key-value "
+            "heads, got 2");
+}
+
+/// On the experts' grid ranks of tp are data ranks.
+TEST(TensorParallelConfig, ExpertsAreDealtOverRanksOfTp) {
+  const auto dealt = [](PlanConfig& c) {
+    test::add_experts(c.model, 4, 2);
+    c.expert_parallel = 4;
+    c.mesh = with_expert_grid(c.mesh, 4);
+  };
+  EXPECT_EQ(tp_refusal_after(dealt), "");
+  PlanConfig config = tp_config();
+  dealt(config);
+  EXPECT_EQ(config.mesh.experts, (std::vector<MeshAxis>{{.axis = Axis::ep, .size = 4}}));
+  EXPECT_EQ(config.rows_per_microbatch(), 8);
+  EXPECT_EQ(config.rows_per_peer(), 16);
 }
 
 /// Heads and features are other ones on each rank; norms are whole, and their flat layout is cut

@@ -19,20 +19,26 @@ using test::Told;
 struct Split {
   std::int64_t outer = 1;
   std::int64_t shard = 1;
+  std::int64_t cp = 1;
   std::int64_t tp = 1;
   Strategy strategy = Strategy::optim_grads_params;
   Recompute recompute = Recompute::selective;
   std::int64_t micro_batch = 1;
+  std::int64_t ep = 0;
 };
 
 std::string in_words(const Split& split) {
-  return std::to_string(split.outer) + " x " + std::to_string(split.shard) + " x tp " +
-         std::to_string(split.tp) + ", " + std::string(to_string(split.strategy));
+  return std::to_string(split.outer) + " x " + std::to_string(split.shard) + " x cp " +
+         std::to_string(split.cp) + " x tp " + std::to_string(split.tp) + ", ep " +
+         std::to_string(split.ep) + ", " + std::string(to_string(split.strategy));
 }
 
 PlanConfig config_of(const Split& split, PlanConfig config) {
   config.mesh = data_parallel_mesh(split.outer, split.shard);
+  config.mesh.resize(Axis::cp, split.cp);
   config.mesh.resize(Axis::tp, split.tp);
+  config.expert_parallel = split.ep;
+  config.mesh = with_expert_grid(config.mesh, split.ep);
   config.strategy = split.strategy;
   config.recompute.kind = split.recompute;
   config.micro_batch = split.micro_batch;
@@ -83,23 +89,75 @@ const std::vector<Split>& splits() {
 }
 
 /// Sums of terms are rounded in another order; nothing else differs.
+void expect_weights_of_one_rank(const PlanConfig& shape, const std::vector<Split>& all) {
+  const Told one = run({.strategy = Strategy::no_shard}, shape, 3);
+  for (const Split& split : all) {
+    const Told told = run(split, shape, 3);
+    ASSERT_EQ(told.steps.size(), one.steps.size());
+    for (std::size_t s = 0; s < one.steps.size(); ++s) {
+      EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 1e-6) << in_words(split);
+      EXPECT_NEAR(told.steps[s].grad_norm, one.steps[s].grad_norm, 1e-6) << in_words(split);
+    }
+    EXPECT_TRUE(told.torn.empty()) << in_words(split);
+    EXPECT_LT(most_apart(told.weights, one.weights), 1e-6) << in_words(split);
+    EXPECT_LT(most_apart(told.gradients, one.gradients), 1e-6) << in_words(split);
+  }
+}
+
 TEST(TensorParallelRuns, HaveTheWeightsOfOneRankInFp64) {
   for (const bool tied : {true, false}) {
     PlanConfig shape = shape_of_runs(DType::fp64);
     shape.model.tied_embeddings = tied;
-    const Told one = run({.strategy = Strategy::no_shard}, shape, 3);
-    for (const Split& split : splits()) {
-      const Told told = run(split, shape, 3);
-      ASSERT_EQ(told.steps.size(), one.steps.size());
-      for (std::size_t s = 0; s < one.steps.size(); ++s) {
-        EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 1e-6) << in_words(split);
-        EXPECT_NEAR(told.steps[s].grad_norm, one.steps[s].grad_norm, 1e-6) << in_words(split);
-      }
-      EXPECT_TRUE(told.torn.empty()) << in_words(split);
-      EXPECT_LT(most_apart(told.weights, one.weights), 1e-6) << in_words(split);
-      EXPECT_LT(most_apart(told.gradients, one.gradients), 1e-6) << in_words(split);
-    }
+    expect_weights_of_one_rank(shape, splits());
   }
+}
+
+TEST(TensorParallelRuns, ShareSequencesToo) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.document_mask = true;
+  expect_weights_of_one_rank(
+      shape, {{.cp = 2, .tp = 2},
+              {.shard = 2, .cp = 2, .tp = 2, .recompute = Recompute::full},
+              {.cp = 2, .tp = 2, .strategy = Strategy::optim, .recompute = Recompute::none}});
+}
+
+/// Norms of heads and biases as Qwen's, output norms, GeGLU and windows as Gemma's.
+TEST(TensorParallelRuns, OtherBlocksThanLlamasHaveTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.model.qk_norm = shape.model.qkv_bias = true;
+  shape.model.output_norms = shape.model.zero_centered_norms = true;
+  shape.model.scaled_embedding = true;
+  shape.model.activation = Activation::gelu_tanh;
+  shape.model.sliding_window = 5;
+  shape.model.sliding_layers = {0};
+  shape.model.local_rope_theta = {100, 1};
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+    expect_weights_of_one_rank(shape, {{.shard = 2, .tp = 2, .recompute = recompute}});
+}
+
+/// Each rank routes its own rows, and ranks of tp have other experts as all ranks have.
+TEST(TensorParallelRuns, ExpertsHaveTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  test::add_experts(shape.model, 4, 2);
+  shape.model.normalised_routing = true;
+  shape.model.shared_intermediate = 6;
+  shape.model.router_aux_loss = {1, 10};
+  shape.model.router_z_loss = {1, 100};
+  expect_weights_of_one_rank(
+      shape, {{.tp = 2},
+              {.tp = 2, .ep = 2},
+              {.shard = 2, .tp = 2, .recompute = Recompute::full, .ep = 4},
+              {.outer = 2, .shard = 2, .tp = 2, .recompute = Recompute::none, .ep = 2}});
+}
+
+/// Their matrices are cut at outputs and at inputs.
+TEST(TensorParallelRuns, AdaptersHaveTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.lora_rank = 2;
+  shape.lora_alpha = {8, 1};
+  shape.lora_targets = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
+  expect_weights_of_one_rank(shape,
+                             {{.shard = 2, .tp = 2}, {.tp = 4, .strategy = Strategy::optim}});
 }
 
 TEST(TensorParallelRuns, StayNearOneRankInBf16) {

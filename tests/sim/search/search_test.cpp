@@ -6,6 +6,7 @@
 
 #include <array>
 #include <limits>
+#include <set>
 
 #include "sim/search/training_cost.hpp"
 #include "tests/sim/search/small_job.hpp"
@@ -71,6 +72,35 @@ TEST(Search, RanksAllCombinationsBySpeed) {
     EXPECT_LE(tokens_per_second(found), before);
     before = tokens_per_second(found);
   }
+}
+
+/// Every split of 64 GPUs into ranks that read other sequences, share sequences and share blocks. No
+/// bound of memory is above the memory; combinations whose heads do not divide are invalid.
+TEST(Search, SharesRanksOutToTensorAndContextParallelism) {
+  PredictionRequests requests(test::kScenarios);
+  JobOptions asked = job("llama3_70b", 64);
+  asked.common.gpu = "h100";
+  for (const char* flag : {"--placement", "--gather", "--reduce", "--prefetch", "--grad-slots"})
+    asked.given.emplace_back(flag);
+  const SearchSpace space{
+      .axes = {axis("--recompute", std::array{RecomputePolicy{.kind = Recompute::selective},
+                                              RecomputePolicy{.kind = Recompute::full}}),
+               axis("--tp", std::array<std::int64_t, 3>{1, 4, 8}),
+               axis("--cp", std::array<std::int64_t, 2>{1, 2}),
+               axis("--global-batch", std::array<std::int64_t, 1>{64})}};
+  const auto result = search(asked, space, {.score = tokens_per_second}, requests);
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(result->counts.invalid, 2);  // 16 ranks have no equal numbers of 8 key-value heads
+  EXPECT_EQ(result->counts.predicted + result->counts.too_large, 10);
+  std::set<std::int64_t> readers;
+  for (const std::size_t place : result->ranked) {
+    const Candidate& candidate = result->candidates[place];
+    const PlanConfig& config = candidate.request->config;
+    readers.insert(data_ranks(config.mesh));
+    EXPECT_EQ(config.global_batch(), 64);
+    EXPECT_LE(least_allocated(*candidate.request), candidate.run->memory.allocated);
+  }
+  EXPECT_EQ(readers, (std::set<std::int64_t>{8, 16, 32, 64}));
 }
 
 /// By the bound, only plans of ZeRO-3 can be fast. Other plans are predicted only in the first

@@ -131,6 +131,15 @@ TEST(RunCollective, TakesTheLargestAndKeepsNan) {
             "expected the reduction max only in an all_reduce of fp32, got all_reduce of bf16");
 }
 
+TEST(RunCollective, AddsCounts) {
+  std::vector<std::int32_t> a{1, 2}, b{1 << 30, 40};
+  ASSERT_TRUE(run_collective(
+      collective(CollectiveKind::all_reduce, 2, DType::int32),
+      std::vector<Member>{{bytes(a.data()), bytes(a.data())}, {bytes(b.data()), bytes(b.data())}}));
+  EXPECT_EQ(a, (std::vector<std::int32_t>{(1 << 30) + 1, 42}));
+  EXPECT_EQ(b, a);
+}
+
 TEST(RunCollective, RefusesWhatNcclWouldGetWrong) {
   std::vector<float> a(4), b(4);
   const std::vector<Member> shifted{{bytes(a.data()), bytes(a.data() + 1)},
@@ -143,9 +152,9 @@ TEST(RunCollective, RefusesWhatNcclWouldGetWrong) {
   const std::vector<Member> good{{bytes(a.data()), bytes(a.data())},
                                  {bytes(b.data()), bytes(b.data())}};
   const auto integers =
-      run_collective(collective(CollectiveKind::all_reduce, 4, DType::int32), good);
+      run_collective(collective(CollectiveKind::all_reduce, 2, DType::int64), good);
   ASSERT_FALSE(integers);
-  EXPECT_EQ(integers.error().message(), "expected fp64, fp32, bf16 or fp16 to sum, got int32");
+  EXPECT_EQ(integers.error().message(), "expected fp64, fp32, bf16 or fp16 to sum, got int64");
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ TEST(ValueLayouts, RulesOfALinearLayerAreWhatTwoRanksCompute) {
       }
     }
   }
-  EXPECT_EQ(accepted, 3 * 2 + 2 * 3);  // whole weight: whole, rows; each cut: one each
+  // Whole weight: whole, rows or terms, of a weight's gradient on either side; each cut: one each.
+  EXPECT_EQ(accepted, 3 + 3 + 4 + 2 * 3);
 }
 
 TEST(ValueLayouts, KernelsOfRowsAndOfColumns) {

@@ -51,6 +51,17 @@ void all_max(std::size_t count, std::span<const Member> members) {
     std::memcpy(member.output, most.data(), count * sizeof(float));
 }
 
+/// The sum of each int32 of all inputs.
+void add_counts(std::size_t count, std::span<const Member> members) {
+  std::vector<std::int32_t> sums(count);
+  for (const Member& member : members) {
+    const auto* next = reinterpret_cast<const std::int32_t*>(member.input);
+    for (std::size_t i = 0; i < count; ++i) sums[i] += next[i];
+  }
+  for (const Member& member : members)
+    std::memcpy(member.output, sums.data(), count * sizeof(std::int32_t));
+}
+
 template <class T>
 void put(std::byte* output, std::size_t at, std::span<const T> values) {
   std::memcpy(output + at * sizeof(T), values.data(), values.size_bytes());
@@ -134,6 +145,10 @@ Result<void> run_collective(const Collective& collective, std::span<const Member
   if (collective.reduction != Reduction::sum)
     return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)),
                 Fault::environment);
+  if (collective.dtype == DType::int32 && collective.kind == CollectiveKind::all_reduce) {
+    add_counts(static_cast<std::size_t>(collective.count), members);
+    return {};
+  }
   switch (collective.dtype) {
     case DType::fp64: reduce<double>(collective, members); return {};
     case DType::fp32: reduce<float>(collective, members); return {};

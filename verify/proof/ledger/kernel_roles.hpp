@@ -22,9 +22,9 @@ namespace mfsdp {
                      mesh.size(Axis::cp));
 }
 
-/// Rows at experts for the tokens of a rank's microbatch.
+/// Rows at experts for the rows that a rank has of a microbatch between blocks.
 [[nodiscard]] inline std::int64_t rows_of_tokens(const PlanConfig& config) {
-  return checked_mul(config.tokens_per_microbatch(), config.model.experts_per_token);
+  return checked_mul(config.rows_per_microbatch(), config.model.experts_per_token);
 }
 /// Rows of the experts that a rank has: of its own tokens or, with expert parallelism, a block from
 /// each rank of ep. The capacity of a block is all of a rank's rows, or the configured multiple of

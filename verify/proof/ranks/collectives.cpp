@@ -59,6 +59,12 @@ std::string misfit(const Collective& collective, std::int64_t size) {
   return {};
 }
 
+/// Ranks of tp add counts of the experts that their rows have.
+bool sums_counts(const Collective& collective, const Communicator& communicator) {
+  return collective.dtype == DType::int32 && collective.kind == CollectiveKind::all_reduce &&
+         communicator.axes == std::vector{Axis::tp};
+}
+
 /// Whether a communicator is over an axis of a grid, but for pp, which is of both.
 bool has_any(const std::vector<MeshAxis>& grid, const Communicator& communicator) {
   return std::ranges::any_of(grid, [&](const MeshAxis& on) {
@@ -119,7 +125,7 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
           !is_of_magnitudes(program, index, *collective))
         why = "takes the maximum of values of the model, which has none over ranks";
       if (of_model && why.empty() && collective->reduction == Reduction::sum &&
-          !can_be_summed(collective->dtype))
+          !can_be_summed(collective->dtype) && !sums_counts(*collective, communicator))
         why =
             fmt::format("sums {}; expected bf16, fp16, fp32 or fp64", to_string(collective->dtype));
       if (why.empty() || !findings.wants("MF204")) continue;

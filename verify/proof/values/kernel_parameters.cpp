@@ -51,6 +51,7 @@ KernelParameters parameters_of(const Op& op, const Kernel& kernel, const Program
     }
     if (found.count == 0) found.group = group.group;
     if (found.count == 0) found.parameter = parameter;
+    if (found.count == 1) found.second_group = group.group;
     if (found.count < found.roles.size()) found.roles[found.count] = parameter->role;
     ++found.count;
     found.unit = static_cast<std::uint32_t>(program.units[index.units[group.group->unit]].position);

@@ -17,6 +17,7 @@ struct KernelParameters {
   std::size_t count = 0;  ///< more than two are too many for any step
   std::uint32_t unit = 0;
   const Group* group = nullptr;                ///< of the first
+  const Group* second_group = nullptr;         ///< of the second
   const PlacedParameter* parameter = nullptr;  ///< the first
   std::optional<int> shard = {};               ///< level of a shard that is cast and then gathered
   bool homeless = false;                       ///< in a buffer that does not hold such

@@ -200,7 +200,15 @@ class SettingsCheck {
       const auto& names = spec_of(kernel_)->attributes;
       return std::ranges::find(names, name) != names.end();
     };
-    const std::int64_t seq = balances ? config_.seq_len : 0;
+    // Ranks of tp have parts of the one sequence. The loss of a part is that of a sequence as short,
+    // by the counts of the whole one, times its share.
+    const std::int64_t parts = config_.mesh.size(Axis::tp);
+    const std::int64_t seq = balances ? config_.seq_len / parts : 0;
+    Rational aux_loss = model.router_aux_loss;
+    if (parts > 1 && balances)
+      aux_loss = make_rational(aux_loss.num, checked_mul(aux_loss.den, parts)).value();
+    if (parts > 1 && balances && routes && config_.micro_batch != 1)
+      return "counts experts of sequences of which ranks on tp have other parts";
     // The activation of the expert that all tokens share is of all rows.
     const bool activates =
         kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward;
@@ -228,7 +236,7 @@ class SettingsCheck {
           Stated{"groups", routes && !backward, {.num = model.router_groups}},
           Stated{"scale", routes, model.routed_scale},
           Stated{"sigmoid", routes, {.num = model.sigmoid_routing ? 1 : 0}},
-          Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
+          Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, aux_loss},
           Stated{"z_loss", backward, model.router_z_loss},
           Stated{"interleaved",
                  activates && !is_shared,

@@ -14,6 +14,7 @@
 #include "verify/proof/values/kernel_parameters.hpp"
 #include "verify/proof/values/lora_steps.hpp"
 #include "verify/proof/values/rank_config.hpp"
+#include "verify/proof/values/value_layouts.hpp"
 
 namespace mfsdp {
 namespace {
@@ -102,7 +103,7 @@ class Binder {
         cells_(cells),
         findings_(findings),
         config_(config_on_rank(program_.config)),
-        lora_(program_.config) {}
+        lora_(config_) {}
 
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
@@ -315,13 +316,16 @@ class Binder {
       return fail_step(
           role ? fmt::format("is not a step of the model for parameter '{}'", to_string(*role))
                : "is not a step of the model");
+    if (auto wrong = wrong_bias(kernel, parameters)) return fail_step(*wrong);
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
     if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
     if (divided().sequences && context_parallel::is_of_sequences(kernel.kind))
       tokens = program_.config.sequence_tokens();
     // Ranks of tp may have other rows of a value each; which of the two it is shows in its layout.
-    const std::int64_t part = tokens / program_.config.mesh.size(Axis::tp);
+    // Rows of experts are always a rank's own.
+    std::int64_t part = tokens / program_.config.mesh.size(Axis::tp);
+    if (is_of_experts(kernel) || is_of_arrived(kernel)) part = tokens;
     const bool of_whole_rows = rows == wanted_rows(kernel, *step, tokens);
     const bool of_own_rows = rows == wanted_rows(kernel, *step, part);
     if (!of_whole_rows && !of_own_rows)
@@ -360,6 +364,22 @@ class Binder {
                                                 std::int64_t tokens) {
     if (kernel.kind == KernelKind::norm_weight_grad) return std::min(tokens, kMostPartialRows);
     return step.chunk ? std::min(rows_of(kernel), tokens) : tokens;
+  }
+
+  /// A bias is cut as the outputs of its matrix are. On terms it would count once for each rank.
+  [[nodiscard]] static std::optional<std::string> wrong_bias(const Kernel& kernel,
+                                                             const KernelParameters& parameters) {
+    if (kernel.kind != KernelKind::gemm || parameters.second_group == nullptr) return std::nullopt;
+    const auto matrix = cut_of(parameters.group->shard);
+    const auto bias = cut_of(parameters.second_group->shard);
+    if (matrix == WeightCut::inputs)
+      return fmt::format(
+          "adds parameter '{}' to the term of each rank on {}: their sum would "
+          "contain it once for each",
+          to_string(parameters.roles[1]), to_string(kLayoutAxis));
+    if (matrix == bias) return std::nullopt;
+    return fmt::format("adds parameter '{}', which ranks on {} divide otherwise than the outputs",
+                       to_string(parameters.roles[1]), to_string(kLayoutAxis));
   }
 
   /// The head's matrix may be the embedding's.

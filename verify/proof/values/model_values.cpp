@@ -91,7 +91,8 @@ void ModelValues::write(std::uint32_t instance) {
     const BoundFlow& flow = binding_.flows[f];
     if (flow.writes.value == Value::unknown) continue;
     const CellUse& use = cells_.uses[flow.use];
-    base_.layout = use.operand->role == "partials" ? made_partials_ : made_;
+    const bool is_sum = use.operand->role == "partials" || use.operand->role == "counts";
+    base_.layout = is_sum ? made_partials_ : made_;
     OwnedValue made = flow.writes;
     if (step.casts) made.value = cast_;
     if (made.form == ValueForm::next_amax) {
@@ -294,6 +295,13 @@ void ModelValues::find_layouts(const BoundStep& step) {
     base_ = {.value = Value::excused};
     return report_mismatch(made.error().what);
   }
+  const bool of_terms =
+      std::ranges::find(layouts_, ValueLayout::partial, &ReadLayout::layout) != layouts_.end();
+  if (of_terms && kernel.kind == KernelKind::gemm &&
+      std::ranges::count(kernel.operands, "weight", &Operand::role) > 1) {
+    base_ = {.value = Value::excused};
+    return report_mismatch("adds a bias to the term of each rank");
+  }
   const bool of_part = std::ranges::any_of(layouts_, [&](const ReadLayout& read) {
     return read.layout == ValueLayout::rows ||
            (read.layout == ValueLayout::partial && kernel.kind == KernelKind::norm_weight_grad);
@@ -311,7 +319,10 @@ void ModelValues::find_layouts(const BoundStep& step) {
 /// Terms of ranks are summed over the axis, and what each rank has whole is not.
 void ModelValues::check_gradient(const BoundStep& step, ValueLayout layout) {
   const std::vector<Axis>& reduce = step.group->reduce;
-  const bool sums = std::ranges::find(reduce, kLayoutAxis) != reduce.end();
+  // On the experts' grid ranks of tp are data ranks, over which layouts.cpp has gradients summed.
+  const bool of_experts = std::ranges::find(step.group->shard, Axis::ep, &AxisPlacement::axis) !=
+                          step.group->shard.end();
+  const bool sums = of_experts || std::ranges::find(reduce, kLayoutAxis) != reduce.end();
   if (sums == (layout == ValueLayout::partial)) return;
   report_mismatch(fmt::format("makes a gradient that is {} along {}, but its group {} it over {}",
                               to_string(layout), to_string(kLayoutAxis),
@@ -384,7 +395,15 @@ void ModelValues::exchange(const Collective& collective) {
                           in_words(first), to_string(collective.kind)));
   if (key.value == Value::unknown)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
-  base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
+  // Rows that several ranks of tp sent would be several rows at the experts.
+  const ValueLayout wanted = !follows_layouts() ? ValueLayout::whole
+                             : shares_sequences ? ValueLayout::columns
+                                                : ValueLayout::rows;
+  if (key.layout != wanted)
+    return report_mismatch(fmt::format("sends {}; expected layout {} along {}", in_words(first),
+                                       to_string(wanted), to_string(kLayoutAxis)));
+  base_ = {
+      .value = *received, .owner = key.owner, .microbatch = key.microbatch, .layout = key.layout};
 }
 
 /// Collectives over the axis of layouts move all of a value from one layout to another.

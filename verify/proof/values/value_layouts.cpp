@@ -44,11 +44,34 @@ constexpr ValueRule norm_of_rows(KernelKind kind) {
   return {.kind = kind, .reads = kRows, .makes = {.values = kRows, .gradient = kPartial}};
 }
 
+/// A norm of each head: its weight's gradient is a sum over heads.
+constexpr ValueRule norm_of_heads(KernelKind kind) {
+  return {.kind = kind, .reads = kColumns, .makes = {.values = kColumns, .gradient = kPartial}};
+}
+
 constexpr std::array kRules{
     linear(kForward, WeightCut::none, kRows, {.values = kRows}),
     linear(kInputGradient, WeightCut::none, kRows, {.values = kRows}),
     linear(kWeightGradient, WeightCut::none, kRows, {.gradient = kPartial}),
-    linear(kForward, WeightCut::outputs, kWhole, {.values = kColumns}),
+    // Adapters multiply terms with whole weights.
+    linear(kForward, WeightCut::none, kPartial, {.values = kPartial}),
+    linear(kInputGradient, WeightCut::none, kPartial, {.values = kPartial}),
+    ValueRule{.variant = kWeightGradient,
+              .reads = kPartial,
+              .makes = {.gradient = kPartial},
+              .other = "input",
+              .reads_other = kWhole},
+    ValueRule{.variant = kWeightGradient,
+              .reads = kWhole,
+              .makes = {.gradient = kPartial},
+              .other = "input",
+              .reads_other = kPartial},
+    // Adapters add to a matrix' results.
+    ValueRule{.variant = kForward,
+              .weight = WeightCut::outputs,
+              .makes = {.values = kColumns},
+              .other = "output",
+              .reads_other = kColumns},
     linear(kInputGradient, WeightCut::outputs, kColumns, {.values = kPartial}),
     ValueRule{.variant = kWeightGradient,
               .weight = WeightCut::outputs,
@@ -56,7 +79,11 @@ constexpr std::array kRules{
               .other = "input",
               .reads_other = kWhole},
     linear(kForward, WeightCut::inputs, kColumns, {.values = kPartial}),
-    linear(kInputGradient, WeightCut::inputs, kWhole, {.values = kColumns}),
+    ValueRule{.variant = kInputGradient,
+              .weight = WeightCut::inputs,
+              .makes = {.values = kColumns},
+              .other = "d_input",
+              .reads_other = kColumns},
     ValueRule{.variant = kWeightGradient,
               .weight = WeightCut::inputs,
               .reads = kColumns,
@@ -70,14 +97,46 @@ constexpr std::array kRules{
     norm_of_rows(KernelKind::rms_norm_backward),
     ValueRule{
         .kind = KernelKind::norm_weight_grad, .reads = kPartial, .makes = {.gradient = kPartial}},
+    ValueRule{.kind = KernelKind::bias_grad, .weight = WeightCut::outputs, .reads = kColumns},
+    norm_of_heads(KernelKind::qk_norm_rope_forward),
+    norm_of_heads(KernelKind::qk_norm_rope_backward),
     alike(KernelKind::rope_forward, kColumns),
     alike(KernelKind::rope_backward, kColumns),
     alike(KernelKind::attention_forward, kColumns),
     alike(KernelKind::attention_backward, kColumns),
+    alike(KernelKind::split_heads, kColumns),
+    alike(KernelKind::join_heads, kColumns),
     alike(KernelKind::swiglu_forward, kColumns),
     alike(KernelKind::swiglu_forward, kRows),
     alike(KernelKind::swiglu_backward, kColumns),
     alike(KernelKind::swiglu_backward, kRows),
+    alike(KernelKind::geglu_forward, kColumns),
+    alike(KernelKind::geglu_backward, kColumns),
+    // Experts have rows of tokens, and a rank of tp those of its own.
+    // Counts of a rank's rows are terms of those of the sequence, which backward reads.
+    ValueRule{.kind = KernelKind::router_forward,
+              .reads = kRows,
+              .makes = {.values = kRows, .gradient = kPartial}},
+    ValueRule{.kind = KernelKind::router_backward,
+              .reads = kRows,
+              .makes = {.values = kRows},
+              .other = "counts"},
+    alike(KernelKind::expert_order, kRows),
+    ValueRule{.kind = KernelKind::peer_order,
+              .reads = kRows,
+              .makes = {.values = kRows, .gradient = kRows}},
+    alike(KernelKind::arrival_order, kRows),
+    alike(KernelKind::permute_rows, kRows),
+    alike(KernelKind::combine_rows, kRows),
+    alike(KernelKind::grouped_product, kRows),
+    alike(KernelKind::grouped_input_gradient, kRows),
+    ValueRule{.kind = KernelKind::grouped_weight_gradient,
+              .reads = kRows,
+              .makes = {.gradient = kPartial}},
+    alike(KernelKind::weighted_swiglu_forward, kRows),
+    alike(KernelKind::weighted_swiglu_backward, kRows),
+    alike(KernelKind::sigmoid_forward, kRows),
+    alike(KernelKind::sigmoid_backward, kRows),
     // Each rank has its own columns of a row in parts; the loss is that of the whole row.
     alike(KernelKind::softmax_parts, kColumns),
     ValueRule{.kind = KernelKind::cross_entropy,
@@ -95,7 +154,9 @@ constexpr std::array<std::string_view, 5> kAlwaysWhole{"rope_table", "labels", "
 /// With several ranks on the axis these work on a rank's heads, which are columns.
 bool works_on_heads(KernelKind kind) {
   return kind == KernelKind::attention_forward || kind == KernelKind::attention_backward ||
-         kind == KernelKind::rope_forward || kind == KernelKind::rope_backward;
+         kind == KernelKind::rope_forward || kind == KernelKind::rope_backward ||
+         kind == KernelKind::qk_norm_rope_forward || kind == KernelKind::qk_norm_rope_backward ||
+         kind == KernelKind::split_heads || kind == KernelKind::join_heads;
 }
 
 /// The operand that a rule does not take, and the layout that it asks for.

@@ -11,6 +11,8 @@
 //   W              x        y         dy        dx        dW
 //   whole          whole    whole     whole     whole     whole
 //                  rows     rows      rows      rows      partial
+//                  partial  partial   whole     whole     partial     adapters
+//                  whole    whole     partial   partial   partial     adapters
 //   cut, outputs   whole    columns   columns   partial   of the shard
 //   cut, inputs    columns  partial   whole     columns   of the shard
 //
@@ -55,7 +57,7 @@ struct ReadLayout {
 struct MadeLayouts {
   ValueLayout values = ValueLayout::whole;  ///< of all that it makes but the next
   ValueLayout gradient =
-      ValueLayout::whole;  ///< of its weight's gradient, or of partial sums of it
+      ValueLayout::whole;  ///< of its weight's gradient, or of partial sums of it; of counts
 };
 
 /// The layouts of the results of one kernel along the axis; an error names the operand.
