@@ -19,11 +19,6 @@ constexpr auto value_names(OutputFormat) {
   return name_array("text", "json", "jsonl", "csv", "md");
 }
 
-/// How ranks that share sequences exchange what attention needs: --cp-comm.
-enum class ContextExchange { a2a };
-
-constexpr auto value_names(ContextExchange) { return name_array("a2a"); }
-
 /// The user's flags. Absent optional members were not given; their defaults depend on the model.
 struct CommonOptions {
   std::string model = {};  ///< built-in name, config.json or its directory; empty with --plan
@@ -34,10 +29,9 @@ struct CommonOptions {
   /// The fields as their flags set them. make_plan_config fills in the model, the mesh, the
   /// sequence length, the number of microbatches and the loss scale from the members below.
   PlanConfig config = {};
-  std::int64_t outer_dp = 1;          ///< groups of ranks
-  std::int64_t context_parallel = 1;  ///< ranks that share each sequence
-  std::int64_t tensor_parallel = 1;   ///< ranks that share the weights of each block
-  ContextExchange context_exchange = ContextExchange::a2a;
+  std::int64_t outer_dp = 1;                      ///< groups of ranks
+  std::int64_t context_parallel = 1;              ///< ranks that share each sequence
+  std::int64_t tensor_parallel = 1;               ///< ranks that share the weights of each block
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens
   std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks

@@ -85,10 +85,13 @@ Result<Fp8Recipe> read_fp8(const std::string& text, const std::string& flag) {
 /// Exchanges by the words of other tools.
 Result<ContextExchange> read_exchange(const std::string& text, const std::string& flag) {
   const std::string word = lower_case(text);
-  for (const std::string_view other : {"p2p", "ring", "all_gather", "allgather", "a2a+p2p"})
+  if (word == "allgather") return ContextExchange::all_gather;
+  if (word == "ulysses") return ContextExchange::a2a;
+  for (const std::string_view other : {"p2p", "ring", "a2a+p2p"})
     if (word == other)
       return fail(flag, fmt::format("{} is not modelled: expected a2a (Ulysses), which exchanges "
-                                    "queries, keys and values by heads",
+                                    "queries, keys and values by heads, or all_gather, which "
+                                    "gathers keys and values",
                                     in_quotes(text)));
   return parse_choice<ContextExchange>(text, flag);
 }
@@ -248,6 +251,7 @@ struct ApplyOf {
   }
   Apply operator()(RecomputePolicy& target) const { return storing(target, read_recompute); }
   Apply operator()(Fp8Recipe& target) const { return storing(target, read_fp8); }
+  Apply operator()(ContextExchange& target) const { return storing(target, read_exchange); }
   template <class Enum>
     requires std::is_enum_v<Enum>
   Apply operator()(Enum& target) const {
@@ -292,13 +296,6 @@ Flag flag_of(const ConfigField& field, CommonOptions& options) {
           .values = std::visit(ValuesOf{field}, field.member)};
 }
 
-Flag exchange_flag(ContextExchange& target) {
-  Flag flag = bound_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)", target,
-                         read_exchange);
-  flag.values.names = names_of<ContextExchange>();
-  return flag;
-}
-
 }  // namespace
 
 std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
@@ -311,7 +308,6 @@ std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
     for (Flag flag :
          {integer_flag("--cp", "ranks that share each sequence, context parallelism (1)",
                        options.context_parallel, {.lowest = 1, .highest = config_limits::ranks}),
-          exchange_flag(options.context_exchange),
           integer_flag("--tp", "ranks that share each block's weights, tensor parallelism (1)",
                        options.tensor_parallel, {.lowest = 1, .highest = config_limits::ranks})}) {
       flag.shapes_plan = true;

@@ -109,6 +109,7 @@ void normalise(PlanConfig& config) {
   if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
   if (config.recompute.full_blocks == config.model.layers) config.recompute.full_blocks = 0;
   if (config.expert_parallel == 1) config.expert_parallel = 0;
+  if (sequence_parts(config.mesh) == 1) config.cp_comm = ContextExchange::a2a;
   // With one rank of expt_dp nothing is placed on that axis.
   const bool as_the_rest =
       config.expert_strategy == config.strategy || config.mesh.size(Axis::expt_dp) == 1;
@@ -152,7 +153,8 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
   const std::int64_t seq_len = seq_len_of(options, model);
   // These do not depend on the number of GPUs, of which a search tries many.
   if (options.context_parallel > 1)
-    MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
+    MFSDP_TRY(
+        check_context_shares(model, seq_len, options.context_parallel, options.config.cp_comm));
   if (options.tensor_parallel > 1)
     MFSDP_TRY(check_tensor_shares(model, checked_mul(seq_len, options.config.micro_batch),
                                   options.tensor_parallel));
