@@ -58,6 +58,25 @@ TEST(ContextParallel, NamesTheRuleAndItsNumbers) {
             "--cp and --exact-sums, got 16");
 }
 
+TEST(ContextParallel, GatheredKeysNeedTwoChunksARank) {
+  const auto gathered = [](void (*edit)(PlanConfig&)) {
+    PlanConfig config = shared_config();
+    config.model.kv_heads = 1;  // heads stay whole
+    config.cp_comm = ContextExchange::all_gather;
+    edit(config);
+    return refusal_of(config);
+  };
+  EXPECT_EQ(gathered([](PlanConfig&) {}), "");
+  EXPECT_EQ(gathered([](PlanConfig& c) { c.seq_len = 14; }),
+            "--cp: expected a number of ranks that divides half of the 14 tokens of a sequence "
+            "(--seq-len) with --cp-comm all_gather, got 2");
+  EXPECT_EQ(gathered([](PlanConfig& c) { c.exact_sums = true; }),
+            "--exact-sums: cannot be combined with --cp-comm all_gather: gradients of keys and "
+            "values are rounded on each rank before they are added");
+  EXPECT_EQ(gathered([](PlanConfig& c) { c.mesh.resize(Axis::cp, 1); }),
+            "--cp-comm: expected a2a without --cp, got all_gather");
+}
+
 TEST(ContextParallel, RefusesByName) {
   const auto refused = [](const char* what) {
     return std::string("--cp: cannot be combined with ") + what + " so far";
