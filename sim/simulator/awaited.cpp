@@ -31,14 +31,17 @@ Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
   if (is_point_to_point(collective.kind)) return Awaited::sends;
   const bool passes =
       op.phase == Phase::forward || op.phase == Phase::recompute || op.phase == Phase::backward;
-  if (passes && !op.group && crosses(collective, Axis::tp)) return Awaited::rows;
+  const bool of_values = passes && !op.group;
+  if (of_values && crosses(collective, Axis::tp)) return Awaited::rows;
+  const bool of_heads = collective.kind == CollectiveKind::all_to_all;
+  if (of_values && !of_heads && crosses(collective, Axis::cp)) return Awaited::keys;
   if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
     return Awaited::gradients;
   if (collective.input.stated() && norm_parts_.contains(collective.input.buffer))
     return Awaited::gradient_norm;
   const auto stream = std::ranges::find(program_.streams, op.stream, &Stream::id);
   const bool beside_none = stream != program_.streams.end() && stream->role == StreamRole::compute;
-  if (passes && (beside_none || collective.kind == CollectiveKind::all_to_all))
+  if (passes && (beside_none || of_heads))
     return crosses(collective, Axis::cp) ? Awaited::heads : Awaited::expert_rows;
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   return gathers && op.phase != Phase::optimizer && op.phase != Phase::output ? Awaited::weights
