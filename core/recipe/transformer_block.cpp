@@ -552,6 +552,9 @@ class BlockRecipe {
         model_.output_norms
             ? normed_projection_backward("attention_out", ParameterRole::attention_output_norm)
             : gradient_of_sum("attention_out");
+    // Keys are gathered again: to keep them would take as much memory as without ranks of cp. Two GEMMs
+    // hide it.
+    if (s_.gathers_keys) gather_keys(".back");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
     // The weight's gradient hides the exchange.
@@ -585,8 +588,6 @@ class BlockRecipe {
       b_.slot_class.clear();
       b_.phase = Phase::backward;
     }
-    // They are gathered again: to keep them would take as much memory as without ranks of cp.
-    if (s_.gathers_keys) gather_keys(".back");
     const std::int64_t workspace =
         s_.gathers_keys ? kAttentionWorkspaceBytes
                         : attention_backward_workspace({.batch = b_.config.micro_batch,
