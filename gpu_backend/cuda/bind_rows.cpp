@@ -1,7 +1,6 @@
 // Kernels that go row by row, or element by element: norms, rotary embedding, SwiGLU.
 #include "gpu_backend/cuda/bind_kind.hpp"
 #include "gpu_backend/cuda/kernels/head_groups.hpp"
-#include "gpu_backend/cuda/kernels/key_columns.hpp"
 #include "gpu_backend/cuda/kernels/latent.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/rope.hpp"
@@ -52,12 +51,12 @@ Result<Launch> bind_kind(const KernelBinding<K::join_heads>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return join_heads(k, stream); });
 }
 template <>
-Result<Launch> bind_kind(const KernelBinding<K::take_keys>& to) {
-  return to.launch([](const auto& k, cudaStream_t stream) { return take_keys(k, stream); });
+Result<Launch> bind_kind(const KernelBinding<K::take_keys>& /*to*/) {
+  return fail("kernel take_keys", "is not run on GPUs: expected --cp-comm a2a");
 }
 template <>
-Result<Launch> bind_kind(const KernelBinding<K::join_keys>& to) {
-  return to.launch([](const auto& k, cudaStream_t stream) { return join_keys(k, stream); });
+Result<Launch> bind_kind(const KernelBinding<K::join_keys>& /*to*/) {
+  return fail("kernel join_keys", "is not run on GPUs: expected --cp-comm a2a");
 }
 template <>
 Result<Launch> bind_kind(const KernelBinding<K::rope_forward>& to) {

@@ -171,9 +171,7 @@ struct AttentionBackward {
   void state(auto& op) {
     const T* made = nullptr;
     const T* d_made = nullptr;
-    T* d_qkv = nullptr;
-    T* d_queries = nullptr;
-    T* d_keys = nullptr;
+    std::span<T> d_qkv, d_queries, d_keys;  // empty where a call has none
     op.attribute("deterministic", deterministic);
     shape.state(op);
     op.let("key_value_width", shape.key_value_width());
@@ -194,9 +192,9 @@ struct AttentionBackward {
     // 2 of its 2.5 forwards: scores are computed again.
     op.flops(costs::attention_backward, {.num = 4, .den = 5});
     const bool is_shared = !shape.share.is_whole();
-    op.expect((d_qkv == nullptr) == is_shared && (d_queries != nullptr) == is_shared &&
-                  (d_keys != nullptr) == is_shared,
-              "query", "expected d_qkv, or d_query and d_key_value of a part of a sequence");
+    op.expect(
+        d_qkv.empty() == is_shared && d_queries.empty() != is_shared && d_keys.empty() != is_shared,
+        "query", "expected d_qkv, or d_query and d_key_value of a part of a sequence");
     const std::int64_t queries = shape.heads * shape.head_dim;
     const std::int64_t keys = shape.kv_heads * shape.head_dim;
     const std::int64_t width = shape.heads * shape.values();
@@ -206,8 +204,8 @@ struct AttentionBackward {
     // Of whole sequences the three are columns of one row.
     const std::int64_t row = is_shared ? shape.key_value_width() : shape.qkv_width();
     const std::int64_t begin = is_shared ? 0 : queries;
-    T* const key_rows = is_shared ? d_keys : d_qkv;
-    d_query = heads_in_rows(is_shared ? d_queries : d_qkv, rows, shape.head_dim,
+    T* const key_rows = (is_shared ? d_keys : d_qkv).data();
+    d_query = heads_in_rows((is_shared ? d_queries : d_qkv).data(), rows, shape.head_dim,
                             is_shared ? queries : row, 0);
     d_key = heads_in_rows(key_rows, shape.seq_len, shape.head_dim, row, begin);
     d_value = heads_in_rows(key_rows, shape.seq_len, shape.values(), row, begin + keys);

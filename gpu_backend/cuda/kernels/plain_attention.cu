@@ -74,17 +74,6 @@ __device__ std::int64_t end_of_view(const AttentionShape& s, std::int64_t i) {
   return s.window > 0 && s.window < s.seq_len - i ? i + s.window : s.seq_len;
 }
 
-/// The first row of a query at that place or after it; places of rows ascend.
-__device__ std::int64_t first_row_from(const AttentionShape& s, std::int64_t place) {
-  if (s.share.is_whole()) return place;
-  const std::int64_t chunk = s.queries() / 2;
-  const auto rows_before = [&](std::int64_t first_row) {
-    const std::int64_t before = place - s.place(first_row);
-    return before < 0 ? 0 : before < chunk ? before : chunk;
-  };
-  return rows_before(0) + rows_before(chunk);
-}
-
 /// A logit after the softcap, and the softcap's slope there.
 struct Score {
   float value;
@@ -97,21 +86,21 @@ __device__ Score capped(const AttentionShape& s, float score) {
   return {cap * share, 1 - share * share};
 }
 
-/// A warp's row: one of `rows` of each sequence and each of `heads`.
-struct WarpRow {
+/// A warp's query row; its key row if `heads` are those of keys.
+struct Place {
   std::int64_t b = 0;
   std::int64_t h = 0;
   std::int64_t i = 0;
 };
-__device__ WarpRow warp_row(std::int64_t rows, std::int64_t heads) {
+__device__ Place place_of(const AttentionShape& s, std::int64_t heads) {
   const std::int64_t row = warp();
-  return {.b = row / (heads * rows), .h = row / rows % heads, .i = row % rows};
+  return {.b = row / (heads * s.seq_len), .h = row / s.seq_len % heads, .i = row % s.seq_len};
 }
 
 /// Online softmax: earlier sums are scaled down when a larger logit appears.
 __global__ void forward(AttentionForward<float> k) {
   const AttentionShape& s = k.shape;
-  const WarpRow at = warp_row(s.queries(), s.heads);
+  const Place at = place_of(s, s.heads);
   if (at.b >= s.batch) return;
   const std::int64_t group = at.h / (s.heads / s.kv_heads);
   const float scale = scale_of(s);
@@ -119,41 +108,38 @@ __global__ void forward(AttentionForward<float> k) {
   Row output = {};
   float largest = -INFINITY;
   float sum = 0;
-  const std::int64_t place = s.place(at.i);
-  for (std::int64_t j = s.first_seen(at.b, place); j <= place; ++j) {
-    const Row key = load(row_of(k.key, at.b, group, s.key_row(j)), s.head_dim);
+  for (std::int64_t j = s.first_seen(at.b, at.i); j <= at.i; ++j) {
+    const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
     const float score = capped(s, dot(query, key) * scale).value;
     const float now = fmaxf(largest, score);
     const float keep = expf(largest - now);
     const float weight = expf(score - now);
     sum = sum * keep + weight;
-    add(output, keep, weight, load(row_of(k.value, at.b, group, s.key_row(j)), s.values()));
+    add(output, keep, weight, load(row_of(k.value, at.b, group, j), s.values()));
     largest = now;
   }
 #pragma unroll
   for (int i = 0; i < kMostParts; ++i) output[i] /= sum;
   store(output, row_of(k.output, at.b, at.h, at.i), s.values());
-  if (lane() == 0)
-    k.log_sum_exp[(at.b * s.queries() + at.i) * s.heads + at.h] = largest + logf(sum);
+  if (lane() == 0) k.log_sum_exp[(at.b * s.seq_len + at.i) * s.heads + at.h] = largest + logf(sum);
 }
 
 /// dQ of a query row, and its D = sum of dO * O for the keys.
 __global__ void query_backward(AttentionBackward<float> k) {
   const AttentionShape& s = k.shape;
-  const WarpRow at = warp_row(s.queries(), s.heads);
+  const Place at = place_of(s, s.heads);
   if (at.b >= s.batch) return;
   const std::int64_t group = at.h / (s.heads / s.kv_heads);
-  const std::int64_t statistic = (at.b * s.queries() + at.i) * s.heads + at.h;
+  const std::int64_t statistic = (at.b * s.seq_len + at.i) * s.heads + at.h;
   const float scale = scale_of(s);
   const Row query = load(row_of(k.query, at.b, at.h, at.i), s.head_dim);
   const Row d_output = load(row_of(k.d_output, at.b, at.h, at.i), s.values());
   const float row_sum = dot(d_output, load(row_of(k.output, at.b, at.h, at.i), s.values()));
   const float log_sum_exp = k.log_sum_exp[statistic];
   Row d_query = {};
-  const std::int64_t place = s.place(at.i);
-  for (std::int64_t j = s.first_seen(at.b, place); j <= place; ++j) {
-    const Row key = load(row_of(k.key, at.b, group, s.key_row(j)), s.head_dim);
-    const Row value = load(row_of(k.value, at.b, group, s.key_row(j)), s.values());
+  for (std::int64_t j = s.first_seen(at.b, at.i); j <= at.i; ++j) {
+    const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
+    const Row value = load(row_of(k.value, at.b, group, j), s.values());
     const Score score = capped(s, dot(query, key) * scale);
     const float probability = expf(score.value - log_sum_exp);
     add(d_query, 1, probability * (dot(d_output, value) - row_sum) * score.slope * scale, key);
@@ -165,7 +151,7 @@ __global__ void query_backward(AttentionBackward<float> k) {
 /// dK and dV of a key row, from all query rows of its group that see it.
 __global__ void key_backward(AttentionBackward<float> k) {
   const AttentionShape& s = k.shape;
-  const WarpRow at = warp_row(s.seq_len, s.kv_heads);
+  const Place at = place_of(s, s.kv_heads);
   if (at.b >= s.batch) return;
   const std::int64_t group_size = s.heads / s.kv_heads;
   const float scale = scale_of(s);
@@ -173,14 +159,12 @@ __global__ void key_backward(AttentionBackward<float> k) {
   const Row value = load(row_of(k.value, at.b, at.h, at.i), s.values());
   Row d_key = {};
   Row d_value = {};
-  const std::int64_t place = s.key_place(at.i);
-  const std::int64_t end = end_of_view(s, place);
   for (std::int64_t h = at.h * group_size; h < (at.h + 1) * group_size; ++h)
-    for (std::int64_t i = first_row_from(s, place); i < s.queries() && s.place(i) < end; ++i) {
-      if (s.document_begin(at.b, s.place(i)) > place)
+    for (std::int64_t i = at.i; i < end_of_view(s, at.i); ++i) {
+      if (s.document_begin(at.b, i) > at.i)
         break;  // this query and all later ones belong to other
                 // documents
-      const std::int64_t statistic = (at.b * s.queries() + i) * s.heads + h;
+      const std::int64_t statistic = (at.b * s.seq_len + i) * s.heads + h;
       const Row query = load(row_of(k.query, at.b, h, i), s.head_dim);
       const Row d_output = load(row_of(k.d_output, at.b, h, i), s.values());
       const Score score = capped(s, dot(query, key) * scale);
@@ -202,24 +186,24 @@ Result<void> check_shape(const AttentionShape& s) {
 }
 
 /// A warp a row.
-dim3 blocks(std::int64_t rows) { return grid_of(ceil_div(rows, kWarps)); }
-dim3 query_blocks(const AttentionShape& s) { return blocks(s.batch * s.heads * s.queries()); }
+dim3 blocks(const AttentionShape& s, std::int64_t heads) {
+  return grid_of(ceil_div(s.batch * heads * s.seq_len, kWarps));
+}
 
 }  // namespace
 
 Result<void> plain_attention_forward(const AttentionForward<float>& k, cudaStream_t stream) {
   MFSDP_TRY(check_shape(k.shape));
-  forward<<<query_blocks(k.shape), kWarps * kWarp, 0, stream>>>(k);
+  forward<<<blocks(k.shape, k.shape.heads), kWarps * kWarp, 0, stream>>>(k);
   return launched("attention_forward in fp32");
 }
 
 Result<void> plain_attention_backward(const AttentionBackward<float>& k, cudaStream_t stream) {
   MFSDP_TRY(check_shape(k.shape));
   if (k.row_sums == nullptr) return fail("attention in fp32", "expected the scratch row_sums");
-  query_backward<<<query_blocks(k.shape), kWarps * kWarp, 0, stream>>>(k);
+  query_backward<<<blocks(k.shape, k.shape.heads), kWarps * kWarp, 0, stream>>>(k);
   MFSDP_TRY(launched("attention_backward of queries in fp32"));
-  key_backward<<<blocks(k.shape.batch * k.shape.kv_heads * k.shape.seq_len), kWarps * kWarp, 0,
-                 stream>>>(k);
+  key_backward<<<blocks(k.shape, k.shape.kv_heads), kWarps * kWarp, 0, stream>>>(k);
   return launched("attention_backward of keys in fp32");
 }
 
