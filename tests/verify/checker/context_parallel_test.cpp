@@ -254,7 +254,7 @@ TEST(GatheredKeysProof, KeysAreGatheredAndTheirGradientsSummed) {
                   std::get<Collective>(op_named(p, name).body).communicator = other.id;
                   p.communicators.push_back(other);
                 }),
-                HasSubstr("expected over cp an all_gather of a rank's keys"))
+                HasSubstr("expected an all_gather over cp of a rank's keys"))
         << name;
   }
 }

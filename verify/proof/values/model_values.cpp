@@ -379,12 +379,13 @@ void ModelValues::exchange(const Collective& collective) {
   if (!received || axes != std::vector{along})
     return report_mismatch(
         shares_sequences
-            ? fmt::format("moves {} by a {}; expected over cp {}", in_words(first),
+            ? fmt::format("moves {} by a {}; expected {}", in_words(first),
                           to_string(collective.kind),
                           unrolled_.program->config.gathers_keys()
-                              ? "an all_gather of a rank's keys, or a reduce_scatter of terms of "
-                                "gradients of all keys"
-                              : "an all_to_all of a value that is whole by rows or by heads")
+                              ? "an all_gather over cp of a rank's keys, or a reduce_scatter of "
+                                "terms of gradients of all keys"
+                              : "an all_to_all over cp of a value that is whole by rows or by "
+                                "heads")
             : fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
                           "the ranks of its experts read",
                           in_words(first), to_string(collective.kind)));
