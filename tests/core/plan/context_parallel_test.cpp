@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/plan/kernel_spec.hpp"
+#include "core/plan/op.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp {
@@ -75,6 +77,26 @@ TEST(ContextParallel, GatheredKeysNeedTwoChunksARank) {
             "values are rounded on each rank before they are added");
   EXPECT_EQ(gathered([](PlanConfig& c) { c.mesh.resize(Axis::cp, 1); }),
             "--cp-comm: expected a2a without --cp, got all_gather");
+}
+
+/// FLOPs of a rank are those of the whole sequence over the ranks; a rank needs no scores or gradients
+/// by query head beside its operands.
+TEST(ContextParallel, AttentionOfAPartCostsItsShare) {
+  for (const KernelKind kind : {KernelKind::attention_forward, KernelKind::attention_backward}) {
+    Kernel whole{.kind = kind,
+                 .operands = {{.role = "query", .dtype = DType::bf16}},
+                 .attributes = {{"batch", 1},
+                                {"deterministic", 1},
+                                {"head_dim", 8},
+                                {"heads", 4},
+                                {"kv_heads", 2},
+                                {"seq", 64}}};
+    Kernel part = whole;
+    part.attributes.insert(part.attributes.begin() + 5, {"parts", 4});
+    const auto flops = spec_of(kind).flops;
+    EXPECT_EQ(4 * flops(part), flops(whole));
+    EXPECT_EQ(least_workspace(part), kAttentionWorkspaceBytes);
+  }
 }
 
 TEST(ContextParallel, RefusesByName) {
