@@ -305,14 +305,16 @@ std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
       if (field.topic == topic && field.flag_value.empty() == switches)
         flags.push_back(flag_of(field, options));
   if (topic == FieldTopic::parallelism) {
-    for (Flag flag :
-         {integer_flag("--cp", "ranks that share each sequence, context parallelism (1)",
-                       options.context_parallel, {.lowest = 1, .highest = config_limits::ranks}),
-          integer_flag("--tp", "ranks that share each block's weights, tensor parallelism (1)",
-                       options.tensor_parallel, {.lowest = 1, .highest = config_limits::ranks})}) {
+    const auto ranks = [](const char* name, const char* help, std::int64_t& target) {
+      Flag flag = integer_flag(name, help, target, {.lowest = 1, .highest = config_limits::ranks});
       flag.shapes_plan = true;
-      flags.push_back(std::move(flag));
-    }
+      return flag;
+    };
+    flags.insert(std::ranges::find(flags, "--cp-comm", &Flag::name),
+                 ranks("--cp", "ranks that share each sequence, context parallelism (1)",
+                       options.context_parallel));
+    flags.push_back(ranks("--tp", "ranks that share each block's weights, tensor parallelism (1)",
+                          options.tensor_parallel));
   }
   return flags;
 }
