@@ -463,20 +463,26 @@ class BlockRecipe {
       weight_gradient();
     }
     b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
+    gather_again("normed2");
     std::vector<RecipeOperand> activation{
         on(gates_.input, at("gate_up")),
         has_product() || casts_product ? on("d_product") : rewritten(on("d_product"))};
     if (b_.casts_by_amax()) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
     b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
               std::move(activation));
-    if (!casts_product) weight_gradient();
+    if (!casts_product && !b_.shares_blocks()) weight_gradient();
     bias_backward(ParameterRole::down_bias, d_output, s_.hidden);
     bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
-    projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
-                        [this] {
-                          norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
-                                        on("input", at("mid")), at("rstd2"));
-                        });
+    const auto norm = [this] {
+      norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
+                    on("input", at("mid")), at("rstd2"));
+    };
+    if (b_.shares_blocks())
+      shared_projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), "d_normed2",
+                                 weight_gradient, norm);
+    else
+      projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(),
+                          "d_normed2", norm);
   }
 
   /// The gradient of a projection back to the residual stream: of all rows.
@@ -499,8 +505,6 @@ class BlockRecipe {
   void projection_backward(const std::string& name, const Linear& layer,
                            const RecipeOperand& d_output, RecipeOperand rows,
                            const std::string& d_normed, const auto& norm) {
-    if (b_.shares_blocks())
-      return shared_projection_backward(name, layer, d_output, d_normed, norm);
     if (traits_.input_norms) {
       b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed));
       norm();
@@ -513,26 +517,39 @@ class BlockRecipe {
                     true);
   }
 
-  /// Where ranks of tp share the projection: its input's gradient is summed to rows, and its input
-  /// is gathered again for the weight's gradient. Kept rows are gathered beside the first GEMM, and
-  /// the sum is made beside the second.
+  /// Where ranks of tp share the projection: its input's gradient is summed to rows. A collective
+  /// begins when the GEMM that runs has ended, so it takes two weight gradients to hide the sum.
   void shared_projection_backward(const std::string& name, const Linear& layer,
                                   const RecipeOperand& d_output, const std::string& d_normed,
-                                  const auto& norm) {
-    const std::string normed = d_normed.substr(2);
-    const std::string back = normed + ".back";
-    const auto weight_gradient = [&] {
-      b_.gemm_wgrad(name + ".wgrad", layer, s_.tokens, d_output, on("input", back),
-                    weight_grad(layer.weight));
-    };
-    if (keeps_output()) b_.whole_rows(back + ".rows", on("input", normed), back);
+                                  const auto& other_weight_gradient, const auto& norm) {
     b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed + ".terms"));
     b_.row_sums(d_normed + ".sums", d_normed + ".terms", on("output", d_normed));
-    if (keeps_output()) weight_gradient();
+    other_weight_gradient();
+    b_.gemm_wgrad(name + ".wgrad", layer, s_.tokens, d_output,
+                  on("input", d_normed.substr(2) + ".back"), weight_grad(layer.weight));
     norm();
-    if (keeps_output()) return;
-    b_.whole_rows(back + ".rows", on("input", d_normed), back);
-    weight_gradient();
+  }
+
+  /// Where ranks of tp share blocks: gathers the norm's output once more, for a weight gradient that
+  /// comes later. The kernels until then hide it.
+  void gather_again(const std::string& normed) {
+    if (b_.shares_blocks())
+      b_.whole_rows(normed + ".back.rows", on("input", rows_again(normed)), normed + ".back");
+  }
+
+  /// The norm's output rows in backward: its tensor's name.
+  std::string rows_again(const std::string& normed) {
+    if (recompute_ != Recompute::selective) return at(normed);
+    const bool of_mlp = normed == "normed2";
+    const std::string made = normed + ".again";
+    b_.phase = Phase::recompute;
+    b_.slot_class = "again";
+    b_.norm_forward(made, of_mlp ? ParameterRole::post_norm : ParameterRole::input_norm,
+                    {of_mlp ? on("residual", "mid") : input_rows("residual")},
+                    {on("normed", made), on("rstd", of_mlp ? "rstd2" : "rstd1")});
+    b_.slot_class.clear();
+    b_.phase = Phase::backward;
+    return made;
   }
 
   void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
@@ -540,7 +557,8 @@ class BlockRecipe {
     const bool by_amax = role == ParameterRole::post_norm ? b_.casts_by_amax() : amax_below_;
     b_.norm_backward({.name = name,
                       .role = role,
-                      .d_normed = kept_or(on("d_normed", d_normed)),
+                      .d_normed = b_.shares_blocks() ? on("d_normed", d_normed)
+                                                     : kept_or(on("d_normed", d_normed)),
                       .input = std::move(input),
                       .rstd = on("rstd", rstd),
                       .d_residual = residual_gradient("d_residual"),
@@ -557,10 +575,14 @@ class BlockRecipe {
     if (s_.gathers_keys) gather_keys(".back");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
+    gather_again("normed1");
     // The weight's gradient hides the exchange.
     if (shares_sequences()) split("d_attention", s_.attention, 0, "");
-    b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
-                  on("input", at("attention")), weight_grad(ParameterRole::attention_out));
+    const auto weight_gradient = [&] {
+      b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
+                    on("input", at("attention")), weight_grad(ParameterRole::attention_out));
+    };
+    if (!b_.shares_blocks()) weight_gradient();
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
     if (traits_.sinks) sinks_backward();
     attention_backward();
@@ -574,7 +596,12 @@ class BlockRecipe {
     if (traits_.rotates) rotate_backward();
     if (shares_sequences()) join("d_qkv", s_.qkv, key_cols(), "");
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
-    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1", norm);
+    if (b_.shares_blocks())
+      shared_projection_backward("qkv", qkv_, on("d_output", "d_qkv"), "d_normed1", weight_gradient,
+                                 norm);
+    else
+      projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1",
+                          norm);
   }
 
   void attention_backward() {

@@ -65,6 +65,7 @@ void complete(MeasuredRun& run, const RankMachine& machine, const PredictedRun& 
   if (run.config.has_fp8() && !run.timeline.empty())
     for (Fact& fact : kernel_facts(kernel_times(run.timeline)))
       run.facts.push_back(std::move(fact));
+  run.facts.insert(run.facts.end(), ran.step.exposed.begin(), ran.step.exposed.end());
   run.launches = ran.launches;
   if (ran.classes.size() == predicted.classes.size())
     for (std::size_t c = 0; c < ran.classes.size(); ++c)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "core/plan/index.hpp"
 #include "core/plan/instances.hpp"
 #include "core/plan/job.hpp"
+#include "reports/record/axis_times.hpp"
 #include "sim/simulator/op_names.hpp"
 
 namespace mfsdp {
@@ -28,6 +31,38 @@ Nanos covered(std::vector<Span> spans) {
     until = end;
   }
   return sum;
+}
+
+/// A begin or end of what runs in a step.
+struct Edge {
+  Nanos at;
+  bool begins = false;
+  std::size_t communicator = 0;  ///< position in the program; kCompute: no collective
+  Nanos end;                     ///< of what begins or ends
+};
+constexpr std::size_t kCompute = std::numeric_limits<std::size_t>::max();
+
+/// Time of collectives without compute beside them, by communicator, ns. If several run at once,
+/// the one that ends last counts.
+std::vector<std::int64_t> exposed_times(std::vector<Edge> edges, std::size_t communicators) {
+  std::vector<std::int64_t> times(communicators);
+  std::ranges::stable_sort(edges, {}, &Edge::at);        // an op of no length begins first
+  std::multiset<std::pair<Nanos, std::size_t>> running;  // collectives by end
+  std::int64_t computing = 0;
+  Nanos now;
+  for (const Edge& edge : edges) {
+    if (computing == 0 && !running.empty())
+      times[running.rbegin()->second] += (edge.at - now).value;
+    now = edge.at;
+    const std::pair collective(edge.end, edge.communicator);
+    if (edge.communicator == kCompute)
+      computing += edge.begins ? 1 : -1;
+    else if (edge.begins)
+      running.insert(collective);
+    else
+      running.erase(running.find(collective));
+  }
+  return times;
 }
 
 struct Place {
@@ -70,9 +105,10 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   const Nanos end = recorded->second;
 
   std::unordered_map<OpId, std::int64_t> instances;
+  const IdIndex<CommunicatorId> communicators(program.communicators);
+  std::vector<Edge> edges;
   std::vector<Span> compute;
   std::vector<Span> communication;
-  std::vector<Span> either;
   for (const OpLaunch* launch : ours) {
     const auto& [op, list] = places.at(launch->op);
     const StreamRole role = program.streams[streams[op->stream]].role;
@@ -87,16 +123,28 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
                                    .end = launch->end - begin});
     if (launch->end <= begin || launch->begin >= end) continue;
     const Span span{std::max(launch->begin, begin) - begin, std::min(launch->end, end) - begin};
-    if (role == StreamRole::compute) compute.push_back(span);
-    if (op->kind() == OpKind::collective) communication.push_back(span);
-    if (role == StreamRole::compute || op->kind() == OpKind::collective) either.push_back(span);
+    const auto* collective = std::get_if<Collective>(&op->body);
+    if (role == StreamRole::compute || collective != nullptr) {
+      const std::size_t communicator =
+          collective == nullptr ? kCompute : communicators[collective->communicator];
+      for (const bool begins : {true, false})
+        edges.push_back({.at = begins ? span.first : span.second,
+                         .begins = begins,
+                         .communicator = communicator,
+                         .end = span.second});
+    }
+    if (collective != nullptr) communication.push_back(span);
+    if (collective == nullptr && role == StreamRole::compute) compute.push_back(span);
   }
   std::ranges::stable_sort(measured.timeline, {}, &OpTime::start);
+  measured.exposed = axis_facts(program, exposed_times(edges, program.communicators.size()));
   TimeSummary& time = measured.time;
   time.step = end - begin;
   time.compute = covered(compute);
   time.communication = covered(communication);
-  time.exposed_communication = covered(either) - time.compute;
+  std::vector<Span> either = compute;
+  either.insert(either.end(), communication.begin(), communication.end());
+  time.exposed_communication = covered(std::move(either)) - time.compute;
   time.idle = time.step - time.compute - time.exposed_communication;
   time.overlap_fraction = time.communication == Nanos(0)
                               ? 1.0

@@ -9,6 +9,7 @@
 #include "core/plan/op_launch.hpp"
 #include "core/plan/plan.hpp"
 #include "core/runtime/backend.hpp"
+#include "reports/record/facts.hpp"
 #include "reports/record/result.hpp"
 
 namespace mfsdp {
@@ -22,6 +23,9 @@ struct MeasuredStep {
   std::int64_t rank = 0;         ///< the rank that was measured
   TimeSummary time;              ///< without rates; zero if nothing was timed
   std::vector<OpTime> timeline;  ///< by start, relative to the beginning of the step
+  /// Exposed communication by axes (axis_times.hpp). If several collectives run at once, the one
+  /// that ends last counts.
+  Facts exposed;
 };
 
 /// Number of steps at the end of a run that are timed. Ops of the steps before and after the

@@ -14,7 +14,7 @@ namespace mfsdp {
 using FactValue = std::variant<bool, std::int64_t, double, std::string>;
 
 /// One of them. Topics are "cluster", "simulation", "recipe", "software", "hardware", "kernels",
-/// "measured", "import"; the name states the unit ("nic_latency_ns").
+/// "exposed", "measured", "import"; the name states the unit ("nic_latency_ns").
 struct Fact {
   std::string topic;
   std::string name;

@@ -16,6 +16,7 @@
 #include "core/plan/engine.hpp"
 #include "core/plan/fp8.hpp"
 #include "core/shard/groups.hpp"
+#include "reports/record/axis_times.hpp"
 #include "reports/record/kernel_times.hpp"
 #include "reports/record/step_figures.hpp"
 
@@ -501,6 +502,11 @@ void add_communication(Screen& screen, const RunResult& run) {
       format_gib(run.traffic.all_gather + run.traffic.reduce_scatter + run.traffic.all_reduce +
                  run.traffic.sends),
       format_duration(time.contention)));
+  std::vector<std::string> waits;
+  for (const auto& [axes, exposed] : axis_times(run.facts))
+    if (exposed.value > 0) waits.push_back(fmt::format("{} {}", axes, format_duration(exposed)));
+  if (waits.size() > 1)
+    screen.line(fmt::format("       exposed by axes: {}", fmt::join(waits, ", ")));
 }
 
 /// For a run that has not ended: its figures are unknown, and none is zero.

@@ -17,6 +17,7 @@
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/plan/transport.hpp"
+#include "reports/record/axis_times.hpp"
 #include "reports/record/kernel_times.hpp"
 #include "reports/record/rates.hpp"
 #include "sim/hardware/cluster.hpp"
@@ -323,6 +324,9 @@ Result<Prediction> predict(std::span<const Program> programs, const CostModel& c
     if (program.config.has_fp8())
       for (Fact& fact : kernel_facts(clocked.kernels_of(simulation.reported_class)))
         run.facts.push_back(std::move(fact));
+    for (Fact& fact :
+         axis_facts(programs[simulation.reported_class], simulation.exposed_by_communicator))
+      run.facts.push_back(std::move(fact));
     run.calibration = costs.calibration();
     run.cost_model_version = std::string(costs.version());
     run.plan = plan_summary(program, *plans[fullest], pools[fullest]);

@@ -37,6 +37,7 @@ Rank::Rank(const RankPlan& common, const std::vector<std::uint32_t>& groups,
   for (const Stream& stream : common.program.streams)
     is_compute_.push_back(stream.role == StreamRole::compute);
   record_.exposed_by_unit.resize(common.program.units.size() + 1);
+  record_.exposed_by_communicator.resize(common.program.communicators.size());
   if (keeps_times)
     record_.spans.reserve(static_cast<std::size_t>(std::min(lowered_.spans, kMostSpans)));
   for (std::uint32_t stream = 0; stream < host_; ++stream) {
@@ -368,6 +369,7 @@ void Rank::pass(std::uint32_t stream) {
     record_.host_bound = 0;
     record_.lost = 0;
     std::ranges::fill(record_.exposed_by_unit, ExposedTimes{});
+    std::ranges::fill(record_.exposed_by_communicator, 0);
     memory_.begin_window(now_);
   }
   if (++cursor.next == cursor.last) next_instance(stream);
@@ -461,6 +463,7 @@ void Rank::account(std::int64_t time) {
   record_.exposed += time;
   const Launch& awaited = awaited_launch();
   record_.exposed_by_unit[awaited.unit].at(static_cast<std::size_t>(awaited.brings)) += time;
+  record_.exposed_by_communicator[awaited.communicator] += time;
 }
 
 /// The collective that delays compute now: the one that a compute stream runs or waits for, else

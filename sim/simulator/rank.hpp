@@ -30,11 +30,12 @@ struct StepRecord {
   std::int64_t compute = 0;
   std::int64_t communication = 0;
   std::int64_t exposed = 0;
-  std::int64_t waiting = 0;                   ///< part of `exposed`: waits for other ranks
-  std::int64_t host_bound = 0;                ///< idle until the host issues an op
-  Int128 lost = 0;                            ///< by kernels to contention, 2^-20 ns
-  std::vector<ExposedTimes> exposed_by_unit;  ///< the last one: ops without unit
-  std::vector<OpSpan> spans;                  ///< by end; empty where times are not kept
+  std::int64_t waiting = 0;                           ///< part of `exposed`: waits for other ranks
+  std::int64_t host_bound = 0;                        ///< idle until the host issues an op
+  Int128 lost = 0;                                    ///< by kernels to contention, 2^-20 ns
+  std::vector<ExposedTimes> exposed_by_unit;          ///< the last one: ops without unit
+  std::vector<std::int64_t> exposed_by_communicator;  ///< by position in the program
+  std::vector<OpSpan> spans;                          ///< by end; empty where times are not kept
 };
 
 /// Data that all ranks of one class share.

@@ -205,6 +205,7 @@ void describe(const RankPlan& common, const PlanIds& ids, Rank& rank, Simulation
   simulation.memory_timeline = rank.memory().take_points();
   for (MemoryPoint& point : simulation.memory_timeline) point.at -= begin;
   simulation.exposed_units = exposed_of(program, record);
+  simulation.exposed_by_communicator = std::move(record.exposed_by_communicator);
   simulation.spans = std::move(record.spans);
 }
 

@@ -106,6 +106,7 @@ struct Simulation {
   /// compute stream waits. If it waits for none that runs, it belongs to the one with the most time
   /// left.
   std::vector<ExposedUnit> exposed_units;
+  std::vector<std::int64_t> exposed_by_communicator;  ///< the same intervals, ns
   /// The complete step if they are at most kMostSpans; else only instances 0 and 1 of a segment.
   std::vector<OpSpan> spans;
   RankSummary ranks;

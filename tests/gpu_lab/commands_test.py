@@ -94,13 +94,14 @@ class Check(WithFakes):
         self.assertIn("no layout takes the flags", out)
 
     def test_meshes_are_held_to_one_rank(self):
-        few = [one for one in mesh_trainings() if one.name in ("1f1b_2x4", "2 x 1", "experts on 2 ranks, --ep 2")]
+        few = [one for one in mesh_trainings() if one.name in ("1f1b_2x4", "2 x 1", "experts on 2 ranks, --ep 2", "cp 2 on 2 ranks")]
         with unittest.mock.patch("gpu_lab.checks.meshes.mesh_trainings", lambda: few):
             self.set_environment(FAKE_WRONG="--ep")
             code, out = self.check("J")
             self.assertEqual(code, 1, out)
             self.assertIn("1f1b_2x4: as one rank\n2 x 1: as one rank\n", out)
             self.assertIn("experts on 2 ranks, --ep 2: step 1: loss 4.499", out)
+            self.assertIn("cp 2 on 2 ranks: as one rank", out)
             (self.folder / "out/meshes/experts_on_2_ranks_ep_2/code").write_text("0 1")  # failed, so it is made again
             self.set_environment(FAKE_WRONG="")
             code, out = self.check("J")
@@ -113,7 +114,8 @@ class Check(WithFakes):
             self.assertIn("2 x 1: 2 of 2 ranks have printed steps, expected one", out)
 
     def test_losses_of_meshes_are_sums_in_another_order(self):
-        pipeline, *_, mesh = mesh_trainings()
+        trainings = {one.name: one for one in mesh_trainings()}
+        pipeline, mesh, blocks = (trainings[name] for name in ("1f1b_2x4", "2 x 4", "tp 2 on 4 ranks"))
         expected = ((4.0, 1.5),) * 3
         near, far = ((4.0 * (1 + LOSS_BOUND / 2), 1.5),) * 3, ((4.0 * (1 + LOSS_BOUND * 2), 1.5),) * 3
         self.assertEqual(fault_of_run(mesh, near, expected), "")
@@ -121,6 +123,9 @@ class Check(WithFakes):
         self.assertIn("step 1: loss", fault_of_run(pipeline, near, expected))
         self.assertIn("step 1: norm 1.25", fault_of_run(mesh, ((4.0, 1.25),) * 3, expected))
         self.assertIn("2 steps, 3 on one rank", fault_of_run(mesh, expected[:2], expected))
+        expected = ((4.0, 1.5),) * blocks.steps
+        self.assertEqual(fault_of_run(blocks, ((4.04, 1.25),) * blocks.steps, expected), "")
+        self.assertIn("step 1: loss", fault_of_run(blocks, ((4.06, 1.5),) * blocks.steps, expected))
 
     def test_every_mesh_of_up_to_eight_ranks_is_trained(self):
         names = [one.name for one in mesh_trainings()]

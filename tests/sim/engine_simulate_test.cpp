@@ -442,6 +442,7 @@ TEST(Simulate, ExposedTimeBelongsToTheCollectiveThatComputeWaitsFor) {
   EXPECT_EQ(result->exposed_units[0].exposed, Nanos(40));
   EXPECT_EQ(result->exposed_units[1].unit, "a");
   EXPECT_EQ(result->exposed_units[1].exposed, Nanos(30));
+  EXPECT_THAT(result->exposed_by_communicator, testing::ElementsAre(30, 0, 40));
 }
 
 TEST(Simulate, ExposedTimeThatNobodyWaitsForBelongsToTheLongest) {

@@ -411,14 +411,14 @@ class Steps {
     state_.values.make(op, to, {});
   }
 
-  /// Sums over ranks have the reduction dtype, and of the main gradient's where they begin
-  /// and end in it.
+  /// Sums over ranks that share a group have the reduction dtype, sums over groups the main
+  /// gradient's.
   [[nodiscard]] Json reduced_dtype(const Op& op) const {
-    const Json& config = state_.view.json.at("config");
-    const bool kept = std::ranges::all_of(op.operands, [&](const Operand& operand) {
-      return state_.view.json.at("buffers")[operand.buffer].value("persistent", false);
+    const Axes axes = axes_of(op);
+    const bool over_groups = std::ranges::any_of(axes, [](const std::string& axis) {
+      return axis == "dp_outer" || axis == "expt_dp_outer";
     });
-    return config.at(kept ? "grad_dtype" : "reduce_dtype");
+    return state_.view.json.at("config").at(over_groups ? "grad_dtype" : "reduce_dtype");
   }
 
   // ---- kernels that are no steps of the model

@@ -385,6 +385,7 @@ void Model::add_norms() {
     forward("input_norm", Place::block, "input", "", "", "rstd1");
     forward("input_norm", Place::block, "-mid", "-mlp_out", "input", "rstd1");
     forward("post_norm", Place::block, "input", "attention_out", "mid", "rstd2");
+    forward("post_norm", Place::block, "mid", "", "", "rstd2");
     forward("final_norm", Place::head, "-mid", "-mlp_out", "input", "rstd");
     add_norm_backward("input_norm", Place::block, "d_normed1", "normed1", "input", "rstd1", "d_mid",
                       "-d_output", "partials1");

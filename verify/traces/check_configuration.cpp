@@ -29,6 +29,7 @@ std::vector<Finding> check_configuration(const Configuration& configuration) {
   std::vector<Finding> findings;
   check(configuration_rules(), configuration, findings);
   check(environment_rules(), configuration, findings);
+  check(axis_rules(), configuration, findings);
   return findings;
 }
 

@@ -22,9 +22,11 @@ struct ConfigurationRule {
   std::optional<std::string> (*broken_by)(const Configuration&);
 };
 
-/// Ascending by id: rules of the configuration, rules of the environment.
+/// Ascending by id: rules of the configuration, of the environment, of tensor and context
+/// parallelism.
 [[nodiscard]] std::span<const ConfigurationRule> configuration_rules();
 [[nodiscard]] std::span<const ConfigurationRule> environment_rules();
+[[nodiscard]] std::span<const ConfigurationRule> axis_rules();
 
 /// Findings without ops, in the order of rules. Each message names the file, the setting, the
 /// reason and the action.

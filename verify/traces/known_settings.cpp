@@ -15,7 +15,7 @@ namespace mfsdp::traces {
 namespace {
 
 /// All names that rules look up in a Configuration (fsdp_rules.cpp, environment_rules.cpp,
-/// fsdp_facts.hpp). A test compares them with these sources.
+/// axis_rules.cpp, fsdp_facts.hpp). A test compares them with these sources.
 constexpr auto kSettings =
     std::to_array<std::string_view>({"async_save",
                                      "average_in_collective",
@@ -23,6 +23,7 @@ constexpr auto kSettings =
                                      "check_weight_hash_across_dp_replicas_interval",
                                      "ckpt_format",
                                      "context_parallel_size",
+                                     "cp_comm_type",
                                      "cpu_offloading",
                                      "cpu_offloading_num_layers",
                                      "create_all_gather_group",
@@ -37,6 +38,7 @@ constexpr auto kSettings =
                                      "enable_cuda_graph",
                                      "expert_model_parallel_size",
                                      "external_cuda_graph",
+                                     "ffn_hidden_size",
                                      "fine_grained_activation_offloading",
                                      "fp4_format",
                                      "fp4_param_gather",
@@ -57,6 +59,7 @@ constexpr auto kSettings =
                                      "moe_single_grouped_weight",
                                      "nccl_ub",
                                      "num_distributed_optimizer_instances",
+                                     "num_query_groups",
                                      "outer_dp_sharding_strategy",
                                      "overlap_grad_reduce",
                                      "overlap_moe_expert_parallel_comm",
@@ -64,8 +67,11 @@ constexpr auto kSettings =
                                      "pipeline_model_parallel_size",
                                      "recompute_granularity",
                                      "reuse_grad_buf_for_mxfp8_param_ag",
+                                     "seq_length",
+                                     "sequence_parallel",
                                      "suggested_communication_unit_size",
                                      "tensor_model_parallel_size",
+                                     "tp_comm_overlap",
                                      "untie_embeddings_and_output_weights",
                                      "use_distributed_optimizer",
                                      "use_megatron_fsdp",
@@ -75,9 +81,9 @@ constexpr auto kSettings =
                                      "use_tp_pp_dp_mapping"});
 
 /// Names that also occur in other trainers' configurations.
-constexpr auto kCommonSettings =
-    std::to_array<std::string_view>({"bucket_size", "fp16", "fp4", "fp8", "load", "num_buckets",
-                                     "optimizer", "recompute_activations", "save", "use_sharp"});
+constexpr auto kCommonSettings = std::to_array<std::string_view>(
+    {"bucket_size", "fp16", "fp4", "fp8", "hidden_size", "load", "num_attention_heads",
+     "num_buckets", "optimizer", "recompute_activations", "save", "use_sharp", "window_size"});
 
 constexpr auto kVariables = std::to_array<std::string_view>(
     {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "NCCL_ALGO",

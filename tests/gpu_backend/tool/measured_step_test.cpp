@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "gpu_backend/tool/rank_machine.hpp"
+#include "reports/record/axis_times.hpp"
 #include "sim/simulator/op_names.hpp"
 #include "tests/support/tiny_program.hpp"
 
@@ -122,6 +124,35 @@ TEST_F(MeasureStep, OfTheSlowestRankOfEachClass) {
   EXPECT_EQ(ran.classes[0].runtime, Bytes(98));
   EXPECT_EQ(ran.classes[0].allocated + ran.classes[0].host, heights);
   EXPECT_EQ(ran.step.rank, 1);
+}
+
+/// Gathers over dp_shard take [40, 65), a gather over cp takes [35, 55) and one more [60, 70); there
+/// is compute before 40. The one that ends last has the time of both.
+TEST_F(MeasureStep, ExposedCommunicationIsOfTheAxesThatEndLast) {
+  program_.config.mesh.resize(Axis::cp, 2);
+  program_.communicators.push_back(
+      {.id = CommunicatorId(1), .axes = {Axis::cp}, .purpose = "all_gather", .size = 2});
+  std::vector<Op>& ops = program_.plans.front().segments.front().ops;
+  Op other = *std::ranges::find(ops, gather_, &Op::id);
+  other.id = OpId(ops.size());
+  std::get<Collective>(other.body).communicator = CommunicatorId(1);
+  ops.push_back(other);
+  std::vector<OpLaunch> launches = steps(1);
+  for (const auto& [begin, end] : {std::pair(135, 155), {160, 170}}) {
+    launches.push_back(launches.back());
+    launches.back().op = other.id;
+    launches.back().begin = Nanos(begin);
+    launches.back().end = Nanos(end);
+  }
+  const MeasuredStep step = measure_step(program_, program_.plans.front(), launches);
+  EXPECT_EQ(step.time.exposed_communication, Nanos(30));
+  EXPECT_THAT(axis_times(step.exposed),
+              testing::ElementsAre(AxesTime("dp_shard", Nanos(20)), AxesTime("cp", Nanos(10))));
+  // Communicators of one axis need no parts.
+  EXPECT_THAT(measured(1).exposed, testing::SizeIs(2));
+  program_.communicators.pop_back();
+  ops.pop_back();
+  EXPECT_THAT(measured(1).exposed, testing::IsEmpty());
 }
 
 TEST_F(MeasureStep, OfNothingIsNothing) { EXPECT_EQ(measured(0).time.step, Nanos(0)); }

@@ -159,6 +159,16 @@ TEST(TextReport, NamesWhatComputeWaitsForLongest) {
   EXPECT_THAT(waits_for("layers.0", std::nullopt, 40), HasSubstr("collectives of layers.0 ("));
 }
 
+TEST(TextReport, NamesTheAxesWhoseCommunicationIsExposed) {
+  PredictedRun run = sample_run();
+  EXPECT_THAT(render_text(run, TextStyle{}, ""), Not(HasSubstr("exposed by axes")));
+  for (const auto& [name, time] : {std::pair("dp_shard_ns", 20), {"ep_ns", 0}, {"tp_ns", 40}})
+    run.facts.push_back(
+        {.topic = "exposed", .name = name, .value = std::int64_t{time} * 1'000'000});
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("       exposed by axes: tp 40.00 ms, dp_shard 20.00 ms\n"));
+}
+
 TEST(TextReport, OneLineHasTheSameJobUnderAnotherEngine) {
   PredictedRun run = sample_run();
   EXPECT_THAT(render_text(run, TextStyle{}, ""), Not(HasSubstr("Instead")));

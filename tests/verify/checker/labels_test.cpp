@@ -44,6 +44,14 @@ void expect_refused(const Program& right, const std::function<void(Program&)>& e
   EXPECT_THAT(accepted.error().message(), HasSubstr(words));
 }
 
+TEST(Labels, SumsHaveTheConfiguredDtype) {
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim}) {
+    Program program = built(strategy, Strategy::no_shard, 1);
+    program.config.reduce_dtype = DType::bf16;
+    EXPECT_THAT(test::checker_refusal(program), HasSubstr("sums in another dtype"));
+  }
+}
+
 TEST(Labels, DataParallelRanksAreNoOtherAxis) {
   const auto words_of = [](Axis axis, Axis of, Strategy outer) {
     if (axis != Axis::tp) return "an axis that no plan has: " + std::string(to_string(axis));

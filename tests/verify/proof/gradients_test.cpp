@@ -303,6 +303,16 @@ TEST(Gradients, SummedInANarrowDtype) {
               HasSubstr("in bf16, narrower than fp32"));
 }
 
+TEST(Gradients, SummedInAWiderDtypeThanConfigured) {
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim}) {
+    EditedPlan plan(config_of(strategy));
+    plan.program.config.reduce_dtype = DType::bf16;
+    EXPECT_THAT(rules_of(plan.program), ElementsAre("MF310"));
+    EXPECT_THAT(finding_of(plan.program, "MF310").message,
+                HasSubstr("in fp32; the configuration has bf16"));
+  }
+}
+
 // ---- any of them -------------------------------------------------------------------------------
 
 /// Whether gradients or weights pass through the op, so that it is needed. Without clipping, the

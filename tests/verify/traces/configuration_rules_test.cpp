@@ -145,6 +145,22 @@ const std::vector<Case>& cases() {
       {"MF739", "NCCL_CUMEM_ENABLE=0 run " + kGood},
       {"MF739", "NCCL_WIN_ENABLE=0 run " + kGood},
       {"MF740", "NCCL_ALGO=NVLS run " + kGood + "--deterministic-mode"},
+      {"MF741", "--tensor-model-parallel-size 8 --num-attention-heads 36"},
+      {"MF741", "--tensor-model-parallel-size 8 --num-attention-heads 48 --num-query-groups 6"},
+      {"MF741",
+       R"({"model": {"tensor_model_parallel_size": 4, "sequence_parallel": true,
+           "num_attention_heads": 32, "ffn_hidden_size": 2050}})"},
+      {"MF742", "--context-parallel-size 4 --seq-length 8196"},
+      {"MF742",
+       "--context-parallel-size 4 --cp-comm-type a2a --tensor-model-parallel-size 4 "
+       "--sequence-parallel --num-attention-heads 32 --num-query-groups 8"},
+      {"MF743", "--context-parallel-size 2 --window-size 128,0"},
+      {"MF744", "--tensor-model-parallel-size 4 --tp-comm-overlap"},
+      {"MF744",
+       R"({"model": {"tensor_model_parallel_size": 4, "sequence_parallel": false,
+           "tp_comm_overlap": true}})"},
+      {"MF745", "--sequence-parallel"},
+      {"MF745", R"({"model": {"tensor_model_parallel_size": 1, "sequence_parallel": true}})"},
   };
   return list;
 }
@@ -160,7 +176,7 @@ TEST(ConfigurationRules, EachFiresAlone) {
 TEST(ConfigurationRules, EachHasACaseAndARowOfTheTable) {
   std::set<std::string> tried{"MF707"};
   for (const Case& row : cases()) tried.insert(row.rule);
-  for (const auto rules : {configuration_rules(), environment_rules()}) {
+  for (const auto rules : {configuration_rules(), environment_rules(), axis_rules()}) {
     EXPECT_TRUE(std::ranges::is_sorted(rules, {}, &ConfigurationRule::id));
     for (const ConfigurationRule& rule : rules) {
       EXPECT_NE(find_rule(rule.id), nullptr) << rule.id;
@@ -213,6 +229,17 @@ TEST(ConfigurationRules, GoodOnesAreClean) {
               IsEmpty());
   EXPECT_THAT(broken("CUDA_DEVICE_MAX_CONNECTIONS=1 run --tensor-model-parallel-size 8"),
               IsEmpty());
+  EXPECT_THAT(broken("--tensor-model-parallel-size 8 --sequence-parallel --tp-comm-overlap "
+                     "--context-parallel-size 2 --cp-comm-type a2a --seq-length 32768 "
+                     "--num-attention-heads 64 --num-query-groups 16 --ffn-hidden-size 28672"),
+              IsEmpty());
+  EXPECT_THAT(broken("--tensor-model-parallel-size 8 --num-attention-heads 64 "
+                     "--num-query-groups 4 --context-parallel-size 2 --cp-comm-type all_gather "
+                     "--window-size 128,0"),
+              IsEmpty());
+  EXPECT_THAT(broken("--sequence-parallel --tensor-model-parallel-size $TP"), IsEmpty());
+  // Roles of verl that leave sizes to their models.
+  EXPECT_THAT(broken(R"({"actor": {"megatron": {"sequence_parallel": true}}})"), IsEmpty());
 }
 
 TEST(ConfigurationRules, MessagesSayWhereWhyAndWhatToDo) {

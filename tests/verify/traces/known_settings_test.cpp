@@ -64,11 +64,12 @@ TEST(KnownSettings, OtherProgramsAreNamed) {
 /// All quoted names in the rules' sources are known settings or values.
 TEST(KnownSettings, AreAllThatRulesLookAt) {
   const std::set<std::string> values{
-      "adam",      "dist_muon",  "fsdp_dtensor", "full_iteration",     "no_shard",
-      "off",       "optim",      "optim_grads",  "optim_grads_params", "sgd",
+      "a2a",       "p2p",        "adam",      "dist_muon",   "fsdp_dtensor",       "full_iteration",
+      "no_shard",  "off",        "optim",     "optim_grads", "optim_grads_params", "sgd",
       "torch_dcp", "torch_dist", "mfsdp_plan"};
   std::set<std::string> names;
-  for (const char* file : {"fsdp_rules.cpp", "environment_rules.cpp", "fsdp_facts.hpp"}) {
+  for (const char* file :
+       {"fsdp_rules.cpp", "environment_rules.cpp", "axis_rules.cpp", "fsdp_facts.hpp"}) {
     const auto path = std::filesystem::path(MFSDP_SOURCE_DIR) / "verify/traces" / file;
     const std::string text = *read_file(path, "a source", std::size_t{1} << 20);
     const std::regex quoted("\"([a-z][a-z0-9_]*|[A-Z][A-Z0-9_]*_[A-Z0-9_]*)\"");

@@ -201,6 +201,12 @@ void check_reduction_dtype(Ledger& s, const Collective& collective, const Spot& 
   const DType wide = shards ? s.config.reduce_dtype : s.config.grad_dtype;
   if (size_of(collective.dtype) < size_of(wide))
     report_width(s, from.group, collective.dtype, wide, "sums contributions of ranks");
+  else if (collective.dtype != wide)
+    s.verdict.report("MF310", from.group, s.now,
+                     fmt::format("sums contributions of ranks of the gradient of '{}' in {}; the "
+                                 "configuration has {}",
+                                 s.layouts.groups[from.group].name, to_string(collective.dtype),
+                                 to_string(wide)));
 }
 
 const Held& finest(const Ledger& s, const Spot& from, std::uint32_t atom) {

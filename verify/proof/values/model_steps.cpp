@@ -80,6 +80,10 @@ constexpr ModelStep kInputNorm =
     norm_of_sum(P::input_norm, before(mid), before(mlp_out), input, normed1, rstd1);
 constexpr ModelStep kPostNorm =
     norm_of_sum(P::post_norm, of(input), of(attention_out), mid, normed2, rstd2);
+/// Reads the sum that was kept: the norm is computed again for a weight gradient.
+constexpr ModelStep kPostNormAgain =
+    model_step(K::rms_norm_forward, 0, P::post_norm, reads("residual", mid),
+               makes("normed", normed2), makes("rstd", rstd2));
 constexpr ModelStep kFinalNorm =
     norm_of_sum(P::final_norm, before(mid), before(mlp_out), input, normed1, rstd1);
 constexpr ModelStep kInputNormBackward = norm_backward(
@@ -89,13 +93,15 @@ constexpr ModelStep kPostNormBackward =
 constexpr ModelStep kFinalNormBackward = norm_backward(
     P::final_norm, d_normed1, normed1, input, rstd1, kNothing, before(d_output), partials1);
 
-constexpr std::array kRmsNorms{kFirstNorm,         kInputNorm,        kPostNorm,         kFinalNorm,
-                               kInputNormBackward, kPostNormBackward, kFinalNormBackward};
+constexpr std::array kRmsNorms{kFirstNorm,        kInputNorm,        kPostNorm,
+                               kPostNormAgain,    kFinalNorm,        kInputNormBackward,
+                               kPostNormBackward, kFinalNormBackward};
 
 constexpr std::array kLayerNorms{
     layer_norm(kFirstNorm, mean1),
     layer_norm(kInputNorm, mean1),
     layer_norm(kPostNorm, mean2),
+    layer_norm(kPostNormAgain, mean2),
     layer_norm(kFinalNorm, mean1),
     layer_norm(kInputNormBackward, mean1),
     layer_norm(kPostNormBackward, mean2),
