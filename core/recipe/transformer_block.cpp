@@ -371,8 +371,9 @@ class BlockRecipe {
         shaped(on("input", keys), Access::read, s_.compute, {s_.tokens, 2 * cols}),
         shaped(on("output", "all_" + keys), Access::write, s_.compute, {s_.keyed, 2 * cols}));
   }
-  /// The gradients of a rank's tokens, of queries and of its keys and values among all.
-  void sum_key_gradients() {
+  /// The gradients of a rank's tokens, of queries and of its keys and values among all. The weight
+  /// gradient hides the sum.
+  void sum_key_gradients(const auto& weight_gradient) {
     const std::int64_t cols = own_keys();
     b_.sum_parts("d_keys.sums", Axis::cp,
                  shaped(on("input", "d_all_keys"), Access::read, s_.compute, {s_.keyed, 2 * cols}),
@@ -477,6 +478,9 @@ class BlockRecipe {
       norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
                     on("input", at("mid")), at("rstd2"));
     };
+    // Keys are gathered again: to keep them would take as much memory as without ranks of cp. The GEMMs
+    // until attention hide it.
+    if (s_.gathers_keys) gather_keys(".back");
     if (b_.shares_blocks())
       shared_projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), "d_normed2",
                                  weight_gradient, norm);
@@ -570,9 +574,6 @@ class BlockRecipe {
         model_.output_norms
             ? normed_projection_backward("attention_out", ParameterRole::attention_output_norm)
             : gradient_of_sum("attention_out");
-    // Keys are gathered again: to keep them would take as much memory as without ranks of cp. Two GEMMs
-    // hide it.
-    if (s_.gathers_keys) gather_keys(".back");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
     gather_again("normed1");
@@ -582,7 +583,7 @@ class BlockRecipe {
       b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                     on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     };
-    if (!b_.shares_blocks()) weight_gradient();
+    if (!b_.shares_blocks() && !s_.gathers_keys) weight_gradient();
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
     if (traits_.sinks) sinks_backward();
     attention_backward();
@@ -592,7 +593,7 @@ class BlockRecipe {
     };
     if (latent_)
       return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
-    if (s_.gathers_keys) sum_key_gradients();
+    if (s_.gathers_keys) sum_key_gradients(weight_gradient);
     if (traits_.rotates) rotate_backward();
     if (shares_sequences()) join("d_qkv", s_.qkv, key_cols(), "");
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
