@@ -378,6 +378,7 @@ class BlockRecipe {
     b_.sum_parts("d_keys.sums", Axis::cp,
                  shaped(on("input", "d_all_keys"), Access::read, s_.compute, {s_.keyed, 2 * cols}),
                  shaped(on("output", "d_keys"), Access::write, s_.compute, {s_.tokens, 2 * cols}));
+    weight_gradient();
     b_.kernel(
         "d_qkv.join", KernelKind::join_keys,
         {{"cols", s_.qkv}, {"key_cols", cols}, {"query_cols", s_.attention}, {"rows", s_.tokens}},
