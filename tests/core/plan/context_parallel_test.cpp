@@ -83,8 +83,11 @@ TEST(ContextParallel, GatheredKeysNeedTwoChunksARank) {
 /// by query head beside its operands.
 TEST(ContextParallel, AttentionOfAPartCostsItsShare) {
   for (const KernelKind kind : {KernelKind::attention_forward, KernelKind::attention_backward}) {
+    Operand query;
+    query.role = "query";
+    query.dtype = DType::bf16;
     Kernel whole{.kind = kind,
-                 .operands = {{.role = "query", .dtype = DType::bf16}},
+                 .operands = {query},
                  .attributes = {{"batch", 1},
                                 {"deterministic", 1},
                                 {"head_dim", 8},
