@@ -75,6 +75,13 @@ enum class Fp8Recipe {
   nvfp4       ///< E2M1 with a scale for 1 x 16, and one for each tensor
 };
 
+/// How ranks that share sequences exchange what attention needs.
+enum class ContextExchange {
+  a2a,         ///< heads: each attends whole sequences with a part of the heads (Ulysses)
+  all_gather,  ///< keys and values: each attends with the queries of its tokens
+  p2p          ///< the same in a ring: of other engines
+};
+
 /// Delayed scaling: the largest magnitude of earlier steps that gives a scale.
 enum class Fp8Amax {
   max,         ///< of all in the history
@@ -155,6 +162,7 @@ constexpr auto value_names(Recompute) { return name_array("none", "selective", "
 constexpr auto value_names(Fp8Recipe) {
   return name_array("off", "current", "delayed", "blockwise", "mxfp8", "nvfp4");
 }
+constexpr auto value_names(ContextExchange) { return name_array("a2a", "all_gather", "p2p"); }
 constexpr auto value_names(Fp8Amax) { return name_array("max", "most_recent"); }
 constexpr auto value_names(Fp8Accumulate) { return name_array("fast_forward", "split", "fast"); }
 constexpr auto value_names(AllocatorPolicy) {

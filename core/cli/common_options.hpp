@@ -19,11 +19,6 @@ constexpr auto value_names(OutputFormat) {
   return name_array("text", "json", "jsonl", "csv", "md");
 }
 
-/// How ranks that share sequences exchange what attention needs: --cp-comm.
-enum class ContextExchange { a2a, all_gather, p2p };
-
-constexpr auto value_names(ContextExchange) { return name_array("a2a", "all_gather", "p2p"); }
-
 /// The user's flags. Absent optional members were not given; their defaults depend on the model.
 struct CommonOptions {
   std::string model = {};  ///< built-in name, config.json or its directory; empty with --plan
@@ -34,14 +29,13 @@ struct CommonOptions {
   /// The fields as their flags set them. make_plan_config fills in the model, the mesh, the
   /// sequence length, the number of microbatches and the loss scale from the members below.
   PlanConfig config = {};
-  std::int64_t outer_dp = 1;          ///< groups of ranks
-  std::int64_t context_parallel = 1;  ///< ranks that share each sequence
-  std::int64_t tensor_parallel = 1;   ///< ranks that share the weights of each block
-  std::optional<ContextExchange> context_exchange = {};  ///< by default the engine's
-  MeshRules mesh_rules = MeshRules::planner;             ///< of the engine that trains
-  std::optional<Strategy> outer_asked = {};              ///< by --strategy hsdp or hfsdp
-  std::optional<std::int64_t> seq_len = {};              ///< tokens
-  std::optional<std::int64_t> global_batch = {};         ///< sequences per step, over all ranks
+  std::int64_t outer_dp = 1;                      ///< groups of ranks
+  std::int64_t context_parallel = 1;              ///< ranks that share each sequence
+  std::int64_t tensor_parallel = 1;               ///< ranks that share the weights of each block
+  MeshRules mesh_rules = MeshRules::planner;      ///< of the engine that trains
+  std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
+  std::optional<std::int64_t> seq_len = {};       ///< tokens
+  std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks
   std::optional<std::int64_t> batch_tokens = {};  ///< tokens per step instead: --global-batch 4M
   std::optional<Rational> loss_scale = {};        ///< --loss-scale; 0 for "none"
   bool dynamic_loss_scale = false;                ///< --loss-scale dynamic

@@ -87,10 +87,11 @@ Result<ContextExchange> read_exchange(const std::string& text, const std::string
   const std::string word = lower_case(text);
   if (word == "ring") return ContextExchange::p2p;
   if (word == "allgather") return ContextExchange::all_gather;
+  if (word == "ulysses") return ContextExchange::a2a;
   if (word == "a2a+p2p")
     return fail(flag,
-                fmt::format("{} is not modelled: expected a2a (Ulysses), or all_gather or p2p "
-                            "with --engine mcore",
+                fmt::format("{} is not modelled: expected a2a (Ulysses), all_gather, or p2p with "
+                            "--engine mcore",
                             in_quotes(text)));
   return parse_choice<ContextExchange>(text, flag);
 }
@@ -250,6 +251,7 @@ struct ApplyOf {
   }
   Apply operator()(RecomputePolicy& target) const { return storing(target, read_recompute); }
   Apply operator()(Fp8Recipe& target) const { return storing(target, read_fp8); }
+  Apply operator()(ContextExchange& target) const { return storing(target, read_exchange); }
   template <class Enum>
     requires std::is_enum_v<Enum>
   Apply operator()(Enum& target) const {
@@ -294,13 +296,6 @@ Flag flag_of(const ConfigField& field, CommonOptions& options) {
           .values = std::visit(ValuesOf{field}, field.member)};
 }
 
-Flag exchange_flag(std::optional<ContextExchange>& target) {
-  Flag flag = bound_flag("--cp-comm", "C", "with --cp: a2a (Ulysses: attention by heads)", target,
-                         read_exchange);
-  flag.values.names = {std::string(to_string(ContextExchange::a2a))};
-  return flag;
-}
-
 }  // namespace
 
 std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
@@ -310,15 +305,16 @@ std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
       if (field.topic == topic && field.flag_value.empty() == switches)
         flags.push_back(flag_of(field, options));
   if (topic == FieldTopic::parallelism) {
-    for (Flag flag :
-         {integer_flag("--cp", "ranks that share each sequence, context parallelism (1)",
-                       options.context_parallel, {.lowest = 1, .highest = config_limits::ranks}),
-          exchange_flag(options.context_exchange),
-          integer_flag("--tp", "ranks that share each block's weights, tensor parallelism (1)",
-                       options.tensor_parallel, {.lowest = 1, .highest = config_limits::ranks})}) {
+    const auto ranks = [](const char* name, const char* help, std::int64_t& target) {
+      Flag flag = integer_flag(name, help, target, {.lowest = 1, .highest = config_limits::ranks});
       flag.shapes_plan = true;
-      flags.push_back(std::move(flag));
-    }
+      return flag;
+    };
+    flags.insert(std::ranges::find(flags, "--cp-comm", &Flag::name),
+                 ranks("--cp", "ranks that share each sequence, context parallelism (1)",
+                       options.context_parallel));
+    flags.push_back(ranks("--tp", "ranks that share each block's weights, tensor parallelism (1)",
+                          options.tensor_parallel));
   }
   return flags;
 }

@@ -137,7 +137,7 @@ constexpr std::array kMeanings{
             .words = "cp-size context-parallel context-parallel-size context-parallel-degree "
                      "ulysses ulysses-size ulysses-sequence-parallel-size"},
     Meaning{.flag = "--cp-comm",
-            .how = "a2a, which is Ulysses",
+            .how = "a2a, which is Ulysses, or all_gather, which gathers keys and values",
             .words = "cp-comm-type context-parallel-comm-type"},
     Meaning{.flag = "--tp",
             .how = "ranks that share each block's weights, with sequence parallelism, such as --tp "

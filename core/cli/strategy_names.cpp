@@ -125,7 +125,8 @@ std::string strategy_text(const PlanConfig& config) {
   if (config.capacity_factor.num != 0)
     name += fmt::format(" with room for {} times their rows", flag_text(config.capacity_factor));
   if (const std::int64_t parts = sequence_parts(mesh); parts > 1)
-    name += fmt::format(", sequences over {}", parts);
+    name += fmt::format(", sequences over {}{}", parts,
+                        config.gathers_keys() ? " by gathered keys" : "");
   if (const std::int64_t ranks = mesh.size(Axis::tp); ranks > 1)
     name += fmt::format(", blocks over {}", ranks);
   const std::int64_t replicas = mesh.size(Axis::dp_outer);

@@ -90,6 +90,7 @@ struct PlanConfig {
   std::int64_t fp8_history = 0;     ///< delayed: steps whose amaxes are kept; 0: amax_slots()
   Fp8Amax fp8_amax = Fp8Amax::max;  ///< delayed: the one that gives a scale
   bool fp8_gather = false;          ///< weights of FP8 GEMMs are cast once a step, then gathered
+  ContextExchange cp_comm = ContextExchange::a2a;  ///< of ranks that share sequences
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -107,6 +108,10 @@ struct PlanConfig {
   }
   /// Tokens of the whole sequences of which one rank computes a part.
   [[nodiscard]] std::int64_t sequence_tokens() const { return checked_mul(seq_len, micro_batch); }
+  /// Whether ranks share sequences and each has the keys of all of them.
+  [[nodiscard]] bool gathers_keys() const {
+    return sequence_parts(mesh) > 1 && cp_comm == ContextExchange::all_gather;
+  }
   /// Rows of int32 that the host sends for a microbatch: ids, labels and, with document_mask, the
   /// position of each token in its document, of whole sequences.
   [[nodiscard]] std::int64_t token_rows() const {

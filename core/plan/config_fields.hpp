@@ -25,15 +25,14 @@
 namespace mfsdp {
 
 /// The member that holds a field.
-using FieldMember =
-    std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
-                 std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
-                 RecomputePolicy PlanConfig::*, Strategy PlanConfig::*,
-                 std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
-                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-                 BaseDType PlanConfig::*, StateDtype PlanConfig::*,
-                 CollectivePlacement PlanConfig::*, Transport PlanConfig::*,
-                 Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*, Fp8Amax PlanConfig::*>;
+using FieldMember = std::variant<
+    std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
+    std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*, RecomputePolicy PlanConfig::*,
+    Strategy PlanConfig::*, std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
+    AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
+    BaseDType PlanConfig::*, StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*,
+    Transport PlanConfig::*, Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*,
+    Fp8Amax PlanConfig::*, ContextExchange PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -426,6 +425,15 @@ inline constexpr std::array kConfigFields{
                 .flag = "--fp8-gather",
                 .help = "with --fp8: cast weights once a step, gather casts",
                 .age = FieldAge::last},
+    ConfigField{
+        .name = "cp_comm",
+        .member = &PlanConfig::cp_comm,
+        .topic = FieldTopic::parallelism,
+        .flag = "--cp-comm",
+        .flag_value = "C",
+        .help = "with --cp: a2a (Ulysses: attention by heads), all_gather (of keys); p2p of mcore",
+        .takes_list = true,
+        .age = FieldAge::last},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.

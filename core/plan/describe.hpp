@@ -113,6 +113,7 @@ void fields(auto& io, PlanConfig& v) {
   io.sparse("base_dtype", v.base_dtype);
   io.sparse("capacity_factor", v.capacity_factor);
   io("clip", v.clip);
+  io.sparse("cp_comm", v.cp_comm);
   io.sparse("deterministic", v.deterministic);
   io.sparse("document_mask", v.document_mask);
   io.sparse("exact_sums", v.exact_sums);

@@ -24,6 +24,7 @@
 #include "core/plan/kernels/fp8_blocks.hpp"
 #include "core/plan/kernels/gemm.hpp"
 #include "core/plan/kernels/head_groups.hpp"
+#include "core/plan/kernels/key_columns.hpp"
 #include "core/plan/kernels/newton_schulz.hpp"
 #include "core/plan/kernels/norm.hpp"
 #include "core/plan/kernels/quantised.hpp"

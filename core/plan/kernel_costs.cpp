@@ -10,9 +10,11 @@ namespace mfsdp {
 namespace {
 
 /// FLOPs of GEMMs of every query with all keys that it sees. `columns`: of these GEMMs together.
+/// Ranks that share a sequence have equally many such pairs; with a window in the mean.
 std::int64_t attention_flops(const Kernel& k, std::int64_t columns) {
   return product_of(columns, k.attribute("batch"), k.attribute("heads"),
-                    attention_pairs(k.attribute("seq"), k.attribute("window")));
+                    attention_pairs(k.attribute("seq"), k.attribute("window"))) /
+         std::max<std::int64_t>(k.attribute("parts", 1), 1);
 }
 
 /// Columns of a value head; those of queries and keys where the kernel states no others.
@@ -80,7 +82,8 @@ std::int64_t attention_forward_workspace(const Kernel& /*kernel*/) {
 
 std::int64_t attention_backward_workspace(const Kernel& k) {
   const auto query = std::ranges::find(k.operands, "query", &Operand::role);
-  if (query == k.operands.end()) return kAttentionWorkspaceBytes;
+  // cuDNN takes no part of a sequence.
+  if (query == k.operands.end() || k.attribute("parts", 1) > 1) return kAttentionWorkspaceBytes;
   return mfsdp::attention_backward_workspace(AttentionSizes{
       .batch = k.attribute("batch"),
       .heads = k.attribute("heads"),

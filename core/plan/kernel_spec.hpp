@@ -60,6 +60,7 @@ struct Kernel;
   KIND(grouped_product, GroupedForward)                        \
   KIND(grouped_weight_gradient, GroupedWeightGradient)         \
   KIND(join_heads, JoinHeads)                                  \
+  KIND(join_keys, JoinKeys)                                    \
   KIND(latent_heads_backward, LatentHeadsBackward)             \
   KIND(latent_heads_forward, LatentHeadsForward)               \
   KIND(latent_norm_backward, LatentNormBackward)               \
@@ -95,6 +96,7 @@ struct Kernel;
   KIND(swiglu_backward, SwigluBackward)                        \
   KIND(swiglu_forward, SwigluForward)                          \
   KIND(swiglu_forward_cast, SwigluForwardCast)                 \
+  KIND(take_keys, TakeKeys)                                    \
   KIND(token_copy, TokenCopy)                                  \
   KIND(transpose, Transpose)                                   \
   KIND(update, UpdateForm)                                     \

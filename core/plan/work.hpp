@@ -31,7 +31,8 @@ namespace mfsdp {
 /// The rank's number among the data ranks, from 0. Ranks of one number read the same sequences.
 [[nodiscard]] std::int64_t data_index(const Mesh& mesh, std::int64_t rank);
 
-/// Ranks that share the tokens of each sequence equally, consecutive ones of each.
+/// Ranks that share the tokens of each sequence equally: consecutive ones of each, or two chunks of
+/// it where keys are gathered.
 [[nodiscard]] std::int64_t sequence_parts(const Mesh& mesh);
 
 /// The rank's part of each sequence, from 0.

@@ -44,8 +44,10 @@ Sizes::Sizes(const PlanConfig& config)
     : tokens(config.tokens_per_microbatch()),
       tensor_ranks(config.mesh.size(Axis::tp)),
       rows(tokens / tensor_ranks),
-      head_groups(sequence_parts(config.mesh)),
-      attended(config.sequence_tokens()),
+      head_groups(config.gathers_keys() ? 1 : sequence_parts(config.mesh)),
+      attended(config.gathers_keys() ? tokens : config.sequence_tokens()),
+      keyed(config.sequence_tokens()),
+      gathers_keys(config.gathers_keys()),
       hidden(config.model.hidden),
       intermediate(config.model.intermediate / tensor_ranks),
       qkv(config.model.qkv_width() / tensor_ranks),
@@ -72,6 +74,9 @@ std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "rotated_dim") return rotated_dim;
   if (dim == "value_dim") return value_dim_;
   if (dim == "qkv_width") return qkv_row;
+  if (dim == "key_value_width") return kv_heads * (head_dim + value_dim_);
+  if (dim == "queries") return attended / sequences_;
+  if (dim == "places") return keyed;
   if (dim == "partial_rows") return norm_rows;
   if (dim == "vocab") return vocab;
   if (dim == "positions") return positions_;
@@ -239,9 +244,10 @@ void Builder::exchange(std::string name, Axis axis, RecipeOperand input, RecipeO
   collective(name, body, std::move(input), std::move(output), gradient_of);
 }
 
-void Builder::gather_parts(const std::string& name, RecipeOperand part, RecipeOperand all) {
+void Builder::gather_parts(const std::string& name, Axis axis, RecipeOperand part,
+                           RecipeOperand all) {
   const RecipeCollective body{.kind = CollectiveKind::all_gather,
-                              .axis = Axis::tp,
+                              .axis = axis,
                               .reduction = Reduction::none,
                               .count = product_of(part.shape)};
   collective(name, body, std::move(part), std::move(all));
@@ -255,22 +261,27 @@ void Builder::sum_counts(const std::string& name, RecipeOperand part, RecipeOper
   collective(name, body, std::move(part), std::move(all));
 }
 
+void Builder::sum_parts(const std::string& name, Axis axis, RecipeOperand all, RecipeOperand part) {
+  const RecipeCollective body{.kind = CollectiveKind::reduce_scatter,
+                              .axis = axis,
+                              .reduction = Reduction::sum,
+                              .count = product_of(part.shape)};
+  collective(name, body, std::move(all), std::move(part));
+}
+
 void Builder::whole_rows(const std::string& name, RecipeOperand rows, const std::string& whole) {
   rows.role = "input";
   gather_parts(
-      name, shaped(std::move(rows), Access::read, sizes.compute, {sizes.rows, sizes.hidden}),
+      name, Axis::tp,
+      shaped(std::move(rows), Access::read, sizes.compute, {sizes.rows, sizes.hidden}),
       shaped(on("output", whole), Access::write, sizes.compute, {sizes.tokens, sizes.hidden}));
 }
 
 void Builder::row_sums(const std::string& name, const std::string& terms, RecipeOperand rows) {
   rows.role = "output";
-  const RecipeCollective body{.kind = CollectiveKind::reduce_scatter,
-                              .axis = Axis::tp,
-                              .reduction = Reduction::sum,
-                              .count = checked_mul(sizes.rows, sizes.hidden)};
-  collective(name, body,
-             shaped(on("input", terms), Access::read, sizes.compute, {sizes.tokens, sizes.hidden}),
-             shaped(std::move(rows), Access::write, sizes.compute, {sizes.rows, sizes.hidden}));
+  sum_parts(name, Axis::tp,
+            shaped(on("input", terms), Access::read, sizes.compute, {sizes.tokens, sizes.hidden}),
+            shaped(std::move(rows), Access::write, sizes.compute, {sizes.rows, sizes.hidden}));
 }
 
 Linear Builder::with_adapters(Linear layer) const {

@@ -21,7 +21,9 @@ struct Sizes {
   std::int64_t tensor_ranks;  ///< ranks of tp; sizes below are those of one of them
   std::int64_t rows;          ///< of a rank between blocks: tokens / tensor_ranks
   std::int64_t head_groups;   ///< ranks that have other heads of attention, and equally many
-  std::int64_t attended;      ///< tokens that attention has: those of whole sequences
+  std::int64_t attended;      ///< tokens whose queries attention has
+  std::int64_t keyed;         ///< tokens whose keys it has: those of whole sequences
+  bool gathers_keys;          ///< ranks share sequences, and each has its queries and all keys
   std::int64_t hidden;        ///< h
   std::int64_t intermediate;  ///< f
   std::int64_t qkv;           ///< Q
@@ -38,7 +40,8 @@ struct Sizes {
   DType statistic;  ///< of rows, and of partial sums
 
   /// The value of a named dim for which the kernel has no attribute: "seq", "head_dim", "rotated",
-  /// "rotated_dim", "value_dim", "qkv_width", "partial_rows", "vocab", "positions", "sequences".
+  /// "rotated_dim", "value_dim", "qkv_width", "key_value_width", "queries", "places", "partial_rows", "vocab", "positions",
+  /// "sequences".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:
@@ -121,15 +124,17 @@ class Builder {
   /// rank gets an equal part.
   void exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
                 std::optional<ParameterRole> gradient_of = std::nullopt);
+  /// Gathers each rank's `part` over an axis to `all`, in the order of ranks. The operands state
+  /// their dtype and shape.
+  void gather_parts(const std::string& name, Axis axis, RecipeOperand part, RecipeOperand all);
+  /// Sums each rank's term of `all` over an axis, and leaves a rank its `part`.
+  void sum_parts(const std::string& name, Axis axis, RecipeOperand all, RecipeOperand part);
 
   // Between blocks a rank of tp has the rows of other tokens (sequence parallelism). Inside it has
   // all rows, of its heads or features.
 
   /// Whether ranks of tp share what a block computes.
   [[nodiscard]] bool shares_blocks() const { return sizes.tensor_ranks > 1; }
-  /// Gathers each rank's `part` over tp to `all`, in the order of ranks. The operands state their
-  /// dtype and shape.
-  void gather_parts(const std::string& name, RecipeOperand part, RecipeOperand all);
   /// Sums int32 counts of each rank's rows over tp, an all_reduce.
   void sum_counts(const std::string& name, RecipeOperand part, RecipeOperand all);
   /// Gathers a rank's rows [rows, hidden] to those of all tokens [T, hidden], an all_gather.

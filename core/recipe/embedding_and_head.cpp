@@ -183,7 +183,7 @@ class HeadRecipe {
                {"rows", count},
                vocabulary_begin(s_)},
               {logits("logits"), token_ids(s_, 1, begin), on("output", "softmax.part")});
-    b_.gather_parts(name + ".softmax_parts.rows",
+    b_.gather_parts(name + ".softmax_parts.rows", Axis::tp,
                     shaped(on("input", "softmax.part"), Access::read, s_.statistic, {count, 3}),
                     shaped(on("output", "softmax.parts"), Access::write, s_.statistic,
                            {s_.tensor_ranks * count, 3}));

@@ -28,6 +28,12 @@
 //   qkv --split--> qkv.parts --all_to_all--> qkv.heads --rope, attention--> attention.heads
 //   attention.heads --all_to_all--> attention.parts --join--> attention
 //
+// or RoPE on a rank's rows, and attention on its queries and all keys. Backward gathers keys and
+// values again, and sums their gradients:
+//
+//   qkv --rope--> qkv --take--> keys --all_gather--> all_keys, with queries of qkv --attention-->
+//   d_attention --attention--> d_query, d_all_keys --reduce_scatter--> d_keys --join--> d_qkv --rope-->
+//
 // Saved for backward:
 //   none        all of the above
 //   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and inputs of output norms: not the
@@ -230,8 +236,9 @@ class BlockRecipe {
                       bias_of(ParameterRole::qkv_bias));
       if (shares_sequences()) split("qkv", s_.qkv, key_cols(), suffix_);
       if (traits_.rotates) rotate(by_heads("qkv"), at("qk"), at("qk_rstd"));
+      if (s_.gathers_keys) gather_keys(suffix_);
     }
-    std::vector<RecipeOperand> operands = attention_inputs(at("qk"));
+    std::vector<RecipeOperand> operands = attention_inputs(at("qk"), suffix_);
     for (RecipeOperand& operand :
          std::vector{on("output", by_heads("attention")), on("log_sum_exp", at("log_sum_exp")),
                      stream_workspace()})
@@ -264,7 +271,7 @@ class BlockRecipe {
   void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
     const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv_row, s_.head_dim, 1});
     if (!model_.qk_norm)
-      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_,
+      return b_.kernel(at("rope"), KernelKind::rope_forward, rotation_sizes(),
                        with_positions({columns, rope_table()}));
     std::vector<Attribute> sizes = qk_norm_sizes();
     sizes.insert(sizes.begin() + 1, {"epsilon", model_.rms_norm_eps});
@@ -331,8 +338,57 @@ class BlockRecipe {
                 shaped(on("output", name + to + suffix), Access::write, s_.compute, shape));
   }
 
-  /// Query, key and value as views [batch, heads, seq, head_dim].
-  [[nodiscard]] std::vector<RecipeOperand> attention_inputs(const std::string& qk) const {
+  /// The part of each sequence whose queries a rank has: "part" and "parts".
+  void add_part(std::vector<Attribute>& sizes) const {
+    if (!s_.gathers_keys) return;
+    Attribute part("part", std::int64_t{0});
+    part.per = {{.axis = Axis::cp, .step = 1}};
+    sizes.push_back(std::move(part));
+    sizes.emplace_back("parts", sequence_parts(b_.config.mesh));
+  }
+  /// Rows of query and key heads.
+  [[nodiscard]] std::vector<Attribute> rotation_sizes() const {
+    std::vector<Attribute> sizes{heads_[0]};
+    add_part(sizes);
+    sizes.push_back(heads_[1]);
+    return sizes;
+  }
+  /// Columns of a rank's keys, and of its values.
+  [[nodiscard]] std::int64_t own_keys() const { return s_.kv_heads * s_.head_dim; }
+  /// A rank's keys and values, [T, 2 own_keys()], and those of all ranks.
+  void gather_keys(const std::string& suffix) {
+    const std::string qkv = at("qkv");
+    const std::string keys = "keys" + suffix;
+    const std::int64_t cols = own_keys();
+    const auto columns = [&](const char* role, std::int64_t begin) {
+      return strided(on(role, qkv), {s_.qkv_row, 1}, begin);
+    };
+    b_.kernel(
+        "keys.take" + suffix, KernelKind::take_keys, {{"key_cols", cols}, {"rows", s_.tokens}},
+        {columns("key", s_.attention), columns("value", s_.attention + cols), on("output", keys)});
+    b_.gather_parts(
+        "keys.gather" + suffix, Axis::cp,
+        shaped(on("input", keys), Access::read, s_.compute, {s_.tokens, 2 * cols}),
+        shaped(on("output", "all_" + keys), Access::write, s_.compute, {s_.keyed, 2 * cols}));
+  }
+  /// The gradients of a rank's tokens, of queries and of its keys and values among all. The weight
+  /// gradient hides the sum.
+  void sum_key_gradients(const auto& weight_gradient) {
+    const std::int64_t cols = own_keys();
+    b_.sum_parts("d_keys.sums", Axis::cp,
+                 shaped(on("input", "d_all_keys"), Access::read, s_.compute, {s_.keyed, 2 * cols}),
+                 shaped(on("output", "d_keys"), Access::write, s_.compute, {s_.tokens, 2 * cols}));
+    weight_gradient();
+    b_.kernel(
+        "d_qkv.join", KernelKind::join_keys,
+        {{"cols", s_.qkv}, {"key_cols", cols}, {"query_cols", s_.attention}, {"rows", s_.tokens}},
+        {on("query", "d_query"), on("key_value", "d_keys"), on("output", "d_qkv")});
+  }
+
+  /// Query, key and value as views [batch, heads, seq, head_dim]. `gathered`: suffix of all ranks'
+  /// keys and values, where these are gathered.
+  [[nodiscard]] std::vector<RecipeOperand> attention_inputs(const std::string& qk,
+                                                            const std::string& gathered) const {
     const std::int64_t query_key = s_.rotated * s_.head_dim;
     const std::int64_t row = model_.qk_norm ? query_key : s_.qkv_row;
     const std::string rotated = model_.qk_norm ? qk : by_heads("qkv");
@@ -340,6 +396,13 @@ class BlockRecipe {
                           std::int64_t width, std::int64_t begin) {
       return strided(on(role, tensor), {b_.config.seq_len * width, head_dim, width, 1}, begin);
     };
+    if (s_.gathers_keys) {
+      const std::int64_t queries = s_.attended / b_.config.micro_batch;
+      const std::int64_t width = 2 * own_keys();
+      return {strided(on("query", rotated), {queries * row, s_.head_dim, row, 1}),
+              view("key", "all_keys" + gathered, s_.head_dim, width, 0),
+              view("value", "all_keys" + gathered, s_.head_dim, width, own_keys())};
+    }
     return {view("query", rotated, s_.head_dim, row, 0),
             view("key", rotated, s_.head_dim, row, s_.heads * s_.head_dim),
             view("value", by_heads("qkv"), model_.value_head_dim(), s_.qkv_row, query_key)};
@@ -353,6 +416,7 @@ class BlockRecipe {
                                  {"head_dim", model_.head_dim},
                                  {"heads", s_.heads},
                                  {"kv_heads", s_.kv_heads}};
+    add_part(sizes);
     if (model_.query_scalar.num != 0) sizes.emplace_back("query_scalar", model_.query_scalar);
     if (model_.score_cap.num != 0) sizes.emplace_back("score_cap", model_.score_cap);
     sizes.emplace_back("seq", b_.config.seq_len);
@@ -415,6 +479,9 @@ class BlockRecipe {
       norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
                     on("input", at("mid")), at("rstd2"));
     };
+    // Keys are gathered again: to keep them would take as much memory as without ranks of cp. The GEMMs
+    // until attention hide it.
+    if (s_.gathers_keys) gather_keys(".back");
     if (b_.shares_blocks())
       shared_projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), "d_normed2",
                                  weight_gradient, norm);
@@ -496,14 +563,16 @@ class BlockRecipe {
   void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
                      RecipeOperand input, const std::string& rstd) {
     const bool by_amax = role == ParameterRole::post_norm ? b_.casts_by_amax() : amax_below_;
-    b_.norm_backward({.name = name,
-                      .role = role,
-                      .d_normed = b_.shares_blocks() ? on("d_normed", d_normed)
-                                                     : kept_or(on("d_normed", d_normed)),
-                      .input = std::move(input),
-                      .rstd = on("rstd", rstd),
-                      .d_residual = residual_gradient("d_residual"),
-                      .takes_amax = casts_residual_gradient(model_, by_amax)});
+    const bool of_experts = experts_ && role == ParameterRole::post_norm;
+    const bool gathers = b_.shares_blocks() && !of_experts;  // then rows_again() made its output
+    b_.norm_backward(
+        {.name = name,
+         .role = role,
+         .d_normed = gathers ? on("d_normed", d_normed) : kept_or(on("d_normed", d_normed)),
+         .input = std::move(input),
+         .rstd = on("rstd", rstd),
+         .d_residual = residual_gradient("d_residual"),
+         .takes_amax = casts_residual_gradient(model_, by_amax)});
   }
 
   void backward_attention() {
@@ -520,7 +589,7 @@ class BlockRecipe {
       b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                     on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     };
-    if (!b_.shares_blocks()) weight_gradient();
+    if (!b_.shares_blocks() && !s_.gathers_keys) weight_gradient();
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
     if (traits_.sinks) sinks_backward();
     attention_backward();
@@ -530,6 +599,7 @@ class BlockRecipe {
     };
     if (latent_)
       return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
+    if (s_.gathers_keys) sum_key_gradients(weight_gradient);
     if (traits_.rotates) rotate_backward();
     if (shares_sequences()) join("d_qkv", s_.qkv, key_cols(), "");
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
@@ -553,21 +623,26 @@ class BlockRecipe {
       b_.phase = Phase::backward;
     }
     const std::int64_t workspace =
-        attention_backward_workspace({.batch = b_.config.micro_batch,
-                                      .heads = s_.heads,
-                                      .kv_heads = s_.kv_heads,
-                                      .seq = b_.config.seq_len,
-                                      .head_dim = model_.head_dim,
-                                      .deterministic = b_.config.deterministic,
-                                      .compute = s_.compute});
-    std::vector<RecipeOperand> operands = attention_inputs(qk);
+        s_.gathers_keys ? kAttentionWorkspaceBytes
+                        : attention_backward_workspace({.batch = b_.config.micro_batch,
+                                                        .heads = s_.heads,
+                                                        .kv_heads = s_.kv_heads,
+                                                        .seq = b_.config.seq_len,
+                                                        .head_dim = model_.head_dim,
+                                                        .deterministic = b_.config.deterministic,
+                                                        .compute = s_.compute});
+    std::vector<RecipeOperand> operands = attention_inputs(qk, ".back");
     for (RecipeOperand& operand : std::vector{
              on("output", by_heads("attention")), on("d_output", by_heads("d_attention", "")),
-             on("log_sum_exp", at("log_sum_exp")), on("d_qkv", by_heads("d_qkv", "")),
-             on("d_query_sum"), on("row_sums"),
+             on("log_sum_exp", at("log_sum_exp")), on("d_query_sum"), on("row_sums"),
              shaped(on("workspace", "attention_workspace"), Access::scratch, DType::uint8,
                     {workspace})})
       operands.push_back(std::move(operand));
+    const auto made = operands.begin() + 6;  // after what it reads
+    if (s_.gathers_keys)
+      operands.insert(made, {on("d_query"), on("d_key_value", "d_all_keys")});
+    else
+      operands.insert(made, on("d_qkv", by_heads("d_qkv", "")));
     b_.kernel("attention.backward", KernelKind::attention_backward, attention_sizes(),
               with_positions(std::move(operands)));
   }
@@ -576,7 +651,7 @@ class BlockRecipe {
     const Shape strides{s_.qkv_row, s_.head_dim, 1};
     const RecipeOperand gradient = strided(on("d_query_key", by_heads("d_qkv", "")), strides);
     if (!model_.qk_norm)
-      return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
+      return b_.kernel("rope.backward", KernelKind::rope_backward, rotation_sizes(),
                        with_positions({gradient, rope_table()}));
     const std::int64_t query_width = model_.qk_norm_width(model_.heads);
     const std::int64_t key_width = model_.qk_norm_width(model_.kv_heads);

@@ -109,14 +109,9 @@ Result<void> check_windows(const PlanConfig& config, std::int64_t node) {
 /// Rules of plans that do not depend on the number of GPUs, of which a search tries many.
 Result<void> check_own_shares(const CommonOptions& options, const ModelShape& model,
                               std::int64_t seq_len) {
-  if (const auto exchange = options.context_exchange; exchange && *exchange != ContextExchange::a2a)
-    return fail(
-        "--cp-comm",
-        fmt::format("'{}' is not modelled: expected a2a (Ulysses), which exchanges queries, "
-                    "keys and values by heads",
-                    to_string(*exchange)));
   if (options.context_parallel > 1)
-    MFSDP_TRY(check_context_shares(model, seq_len, options.context_parallel));
+    MFSDP_TRY(
+        check_context_shares(model, seq_len, options.context_parallel, options.config.cp_comm));
   if (options.tensor_parallel > 1)
     MFSDP_TRY(check_tensor_shares(
         model, checked_mul(seq_len, options.config.micro_batch) / options.context_parallel,
@@ -130,6 +125,7 @@ void normalise(PlanConfig& config) {
   if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
   if (config.recompute.full_blocks == config.model.layers) config.recompute.full_blocks = 0;
   if (config.expert_parallel == 1) config.expert_parallel = 0;
+  if (sequence_parts(config.mesh) == 1) config.cp_comm = ContextExchange::a2a;
   // With one rank of expt_dp nothing is placed on that axis.
   const bool as_the_rest =
       config.expert_strategy == config.strategy || config.mesh.size(Axis::expt_dp) == 1;

@@ -60,6 +60,9 @@ Result<void> AttentionPlanner::run_of(const std::map<Layout, Plan>& plans, const
 
 template <class Call>
 Result<Launch> AttentionPlanner::bind_of(const Call& k, cudaStream_t stream) {
+  if (!k.shape.share.is_whole())
+    return fail("attention of a part of each sequence",
+                "is not run on GPUs: expected --cp-comm a2a");
   if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*k.query.data)>, Bf16>) {
     if (which_ == AttentionKernels::warpgroups) {
       MFSDP_LET(take, warpgroups_take(k));

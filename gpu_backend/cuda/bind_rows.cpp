@@ -51,6 +51,14 @@ Result<Launch> bind_kind(const KernelBinding<K::join_heads>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return join_heads(k, stream); });
 }
 template <>
+Result<Launch> bind_kind(const KernelBinding<K::take_keys>& /*to*/) {
+  return fail("kernel take_keys", "is not run on GPUs: expected --cp-comm a2a");
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::join_keys>& /*to*/) {
+  return fail("kernel join_keys", "is not run on GPUs: expected --cp-comm a2a");
+}
+template <>
 Result<Launch> bind_kind(const KernelBinding<K::rope_forward>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return rope(k, stream); });
 }

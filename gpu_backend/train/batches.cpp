@@ -14,6 +14,15 @@ BatchShape eval_shape(const PlanConfig& config) {
   return shape;
 }
 
+/// Where a rank's chunks of a sequence begin: one, or two where it has the keys of all ranks.
+std::vector<std::size_t> chunks_of(const PlanConfig& config, std::int64_t part) {
+  const std::int64_t parts = sequence_parts(config.mesh);
+  if (!config.gathers_keys()) return {static_cast<std::size_t>(config.seq_len / parts * part)};
+  const std::int64_t chunk = config.seq_len / (2 * parts);
+  return {static_cast<std::size_t>(chunk * part),
+          static_cast<std::size_t>(chunk * (2 * parts - 1 - part))};
+}
+
 }  // namespace
 
 BatchShape batch_shape(const PlanConfig& config) {
@@ -46,7 +55,8 @@ Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t s
   const auto length = static_cast<std::size_t>(config.seq_len);
   const auto all = static_cast<std::size_t>(config.tokens_per_microbatch());
   const auto share = length / static_cast<std::size_t>(sequence_parts(config.mesh));
-  const auto begin = static_cast<std::size_t>(batch.part) * share;
+  const std::vector<std::size_t> chunks = chunks_of(config, batch.part);
+  const std::size_t of_chunk = share / chunks.size();
   std::vector<std::int32_t> whole(share == length ? 0 : 2 * length);
   for (std::int64_t i = 0; i < config.micro_batch; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -65,8 +75,11 @@ Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t s
       std::ranges::fill(sample.labels, kIgnoreIndex);
     }
     if (share == length) continue;
-    std::ranges::copy(sample.tokens.subspan(begin, share), ids.begin());
-    std::ranges::copy(sample.labels.subspan(begin, share), labels.begin());
+    for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+      const auto to = static_cast<std::ptrdiff_t>(chunk * of_chunk);
+      std::ranges::copy(sample.tokens.subspan(chunks[chunk], of_chunk), ids.begin() + to);
+      std::ranges::copy(sample.labels.subspan(chunks[chunk], of_chunk), labels.begin() + to);
+    }
   }
   return {};
 }

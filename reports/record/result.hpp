@@ -172,10 +172,20 @@ struct MemoryPoint {
 };
 
 /// The data of the collective for which compute waited.
-enum class Awaited { weights, gradients, gradient_norm, expert_rows, heads, rows, sends, others };
+enum class Awaited {
+  weights,
+  gradients,
+  gradient_norm,
+  expert_rows,
+  heads,
+  keys,
+  rows,
+  sends,
+  others
+};
 
 constexpr auto value_names(Awaited) {
-  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "heads", "rows",
+  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "heads", "keys", "rows",
                     "sends", "others");
 }
 

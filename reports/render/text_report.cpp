@@ -469,6 +469,7 @@ std::string awaited_text(const ExposedUnit& most) {
     case Awaited::gradient_norm: return "the gradient norm";
     case Awaited::expert_rows: return whose + "rows of experts";
     case Awaited::heads: return whose + "exchange of heads";
+    case Awaited::keys: return whose + "keys of other ranks";
     case Awaited::rows: return whose + "rows of other ranks";
     case Awaited::sends: return "sends of other ranks";
     case Awaited::others: break;

@@ -80,6 +80,7 @@ AttentionTraits traits_of(const Kernel& attention) {
 bool warpgroups_take(const Kernel& attention) {
   const auto query = std::ranges::find(attention.operands, "query", &Operand::role);
   if (query == attention.operands.end() || query->dtype != DType::bf16) return false;
+  if (attention.attribute("parts", 1) > 1) return false;
   return warpgroups_take(traits_of(attention));
 }
 
@@ -110,10 +111,12 @@ double AttentionCost::nanoseconds(const AttentionShape& shape) const {
   const double sequences = static_cast<double>(shape.batch) * static_cast<double>(shape.heads);
   const auto seq = static_cast<double>(shape.seq);
   const auto head_dim = static_cast<double>(shape.head_dim);
-  const double tiles = sequences * static_cast<double>(ceil_div(shape.seq, kTileQueries));
+  const double tiles =
+      sequences * static_cast<double>(ceil_div(shape.seq / shape.parts, kTileQueries));
   const double rate =
       tables_[direction].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);
-  double busy = work(direction, edge, sequences, seq, head_dim) / rate;
+  double busy =
+      work(direction, edge, sequences, seq, head_dim) / rate / static_cast<double>(shape.parts);
   const bool windowed = shape.window > 0 && shape.window < shape.seq;
   if (shape.documents || (windowed && shape.masks)) busy *= losses_.documents[direction];
   if (windowed && !shape.masks)

@@ -24,6 +24,7 @@ struct AttentionShape {
   bool documents = false;      ///< masked between documents
   bool capped = false;         ///< scores have a softcap
   bool masks = false;          ///< pairs outside of windows are computed and masked, not skipped
+  std::int64_t parts = 1;      ///< of the sequence: queries are those of one
 };
 
 /// Time that attention kernels lose besides their rate, forward and backward.
@@ -89,7 +90,7 @@ inline constexpr AttentionLosses kMaskedAttention{.fixed_ns{60'000, 150'000},
 /// work is w (2 seq - w) + 2 window_edge seq instead of seq (seq + edge), as tiles are masked on
 /// both sides of the window; it never exceeds the work without a window. Documents and softcaps have
 /// factors on the time, and so have windows that are masked rather than skipped: that of documents.
-/// A small number of 128-query tiles leaves SMs idle. A deterministic backward takes 1.087 times as
+/// Of a part of a sequence the work is its share. A small number of 128-query tiles leaves SMs idle. A deterministic backward takes 1.087 times as
 /// long, the mean of three lengths.
 class AttentionCost {
  public:

@@ -248,7 +248,8 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .window = kernel.attribute("window"),
                              .documents = masks_documents(kernel),
                              .capped = caps_scores(kernel),
-                             .masks = !own && !kernel.operands.empty()};
+                             .masks = !own && !kernel.operands.empty(),
+                             .parts = std::max<std::int64_t>(kernel.attribute("parts", 1), 1)};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
   return cost.nanoseconds(shape) * (own ? share_by_groups(kernel) : 1);

@@ -186,17 +186,18 @@ Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
   return reasons.verdict();
 }
 
+constexpr const char* kExchangeOption = "cp_comm_type";
+
 /// The engine's options, with the one that --cp-comm stands for.
 Result<EngineOptions> options_of(const JobOptions& job) {
-  constexpr const char* kWord = "cp_comm_type";
   EngineOptions options = job.engine_options;
-  if (traits_of(job.engine).runs_plans || !job.common.context_exchange) return options;
-  const std::string_view asked = to_string(*job.common.context_exchange);
-  if (!has_option(job.engine, kWord))
+  if (traits_of(job.engine).runs_plans || !contains(job.given, "--cp-comm")) return options;
+  const std::string_view asked = to_string(job.common.config.cp_comm);
+  if (!has_option(job.engine, kExchangeOption))
     return cannot_predict(job.engine, "--cp-comm", asked, "leave --cp-comm out");
-  if (options.has(kWord))
+  if (options.has(kExchangeOption))
     return fail("--cp-comm", "contradicts --engine-option cp_comm_type; give one of them");
-  MFSDP_TRY(options.set(kWord, asked));
+  MFSDP_TRY(options.set(kExchangeOption, asked));
   return options;
 }
 
@@ -204,7 +205,11 @@ Result<EngineOptions> options_of(const JobOptions& job) {
 
 Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
   CommonOptions common = job.common;
-  if (!traits_of(job.engine).runs_plans) common.mesh_rules = MeshRules::others;
+  if (!traits_of(job.engine).runs_plans) {
+    common.mesh_rules = MeshRules::others;
+    if (!contains(job.given, "--cp-comm") && has_option(job.engine, kExchangeOption))
+      common.config.cp_comm = ContextExchange::p2p;  // its default
+  }
   MFSDP_LET(plan,
             plans_.read(common, {.gpus_are_chosen = say_gpus(job.given), .takes_jobs = true}));
   return read(plan, job);

@@ -34,14 +34,19 @@ Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
   const auto stream = std::ranges::find(program_.streams, op.stream, &Stream::id);
   const bool is_known = stream != program_.streams.end();
   const bool beside_none = is_known && stream->role == StreamRole::compute;
-  const bool moves_rows = beside_none || (is_known && stream->role == StreamRole::outer);
-  if (passes && !op.group && moves_rows && crosses(collective, Axis::cp)) return Awaited::heads;
-  if (passes && !op.group && crosses(collective, Axis::tp)) return Awaited::rows;
+  const bool moves_rows =
+      beside_none ||
+      (is_known && (stream->role == StreamRole::outer || stream->role == StreamRole::exchange));
+  const bool of_values = passes && !op.group;
+  const bool of_heads = collective.kind == CollectiveKind::all_to_all;
+  if (of_values && crosses(collective, Axis::tp)) return Awaited::rows;
+  if (of_values && moves_rows && crosses(collective, Axis::cp))
+    return of_heads ? Awaited::heads : Awaited::keys;
   if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
     return Awaited::gradients;
   if (collective.input.stated() && norm_parts_.contains(collective.input.buffer))
     return Awaited::gradient_norm;
-  if (passes && (beside_none || collective.kind == CollectiveKind::all_to_all))
+  if (passes && (beside_none || of_heads))
     return crosses(collective, Axis::cp) ? Awaited::heads : Awaited::expert_rows;
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   return gathers && op.phase != Phase::optimizer && op.phase != Phase::output ? Awaited::weights

@@ -25,6 +25,7 @@ Awaited by_name(const Op& op, const Collective& collective) {
   const auto has = [&](std::string_view part) { return op.name.find(part) != std::string::npos; };
   if (op.name == "norm.all_gather") return Awaited::gradient_norm;
   if (has("loss")) return Awaited::others;
+  if (has("keys.")) return Awaited::keys;
   if (has("reduce") || has("grad")) return Awaited::gradients;
   if (collective.kind == CollectiveKind::all_to_all)
     return op.phase == Phase::optimizer ? Awaited::others : Awaited::expert_rows;
@@ -76,6 +77,15 @@ TEST(AwaitedKindsOf, ExpertsThatAreDealtOutExchangeRows) {
   config.expert_parallel = 2;
   config.mesh = with_expert_grid(config.mesh, 2);
   EXPECT_GT(counted(config).at(Awaited::expert_rows), 0);
+}
+
+TEST(AwaitedKindsOf, RanksThatShareSequencesGatherKeys) {
+  PlanConfig config = config_of("llama_nano");
+  config.mesh.resize(Axis::cp, 2);
+  config.cp_comm = ContextExchange::all_gather;
+  const auto counts = counted(config);
+  EXPECT_GT(counts.at(Awaited::keys), 0);
+  EXPECT_GT(counts.at(Awaited::weights), 0);
 }
 
 }  // namespace

@@ -343,14 +343,21 @@ class Steps {
     return !cells.empty() && (this->*is_one)(cells[0].second.value.name);
   }
   [[nodiscard]] bool is_term(const std::string& value) const {
-    return !state_.model.summed(value, true).empty() || !state_.model.summed(value, false).empty();
+    return !state_.model.summed(value, true).empty() ||
+           !state_.model.summed(value, false).empty() || !state_.model.summed_keys(value).empty();
   }
   [[nodiscard]] bool is_moved(const std::string& value) const {
-    return Model::is_part(value) || !state_.model.gathered_rows(value).empty();
+    return Model::is_part(value) || !state_.model.gathered_rows(value).empty() ||
+           !state_.model.gathered_keys(value).empty();
   }
-  /// Terms of a value on ranks of tp.
+  /// Terms of a value on ranks of tp, or of cp.
   void sum_terms(const Op& op, const Operand& from, const Operand& to) {
     const Value term = state_.values.whole(op, from);
+    if (const std::string keys = state_.model.summed_keys(term.name); !keys.empty()) {
+      if (axes_of(op) != Axes{"cp"} || op.does != "reduce_scatter")
+        refuse("{}: does not leave each rank of cp its rows of {}", op.place(), term.name);
+      return state_.values.make(op, to, {keys, term.owner, term.pass});
+    }
     const std::string sum = state_.model.summed(term.name, op.does == "reduce_scatter");
     if (axes_of(op) != Axes{"tp"} || sum.empty())
       refuse("{}: sums {} over other ranks than those of tp, or for others", op.place(), term.name);
@@ -361,6 +368,12 @@ class Steps {
   void gather_rows(const Op& op, const Operand& from, const Operand& to) {
     const auto cells = state_.values.look(from);
     const Cell& part = cells.front().second;
+    if (const std::string keys = state_.model.gathered_keys(part.value.name); !keys.empty()) {
+      const Value own = state_.values.whole(op, from);
+      if (axes_of(op) != Axes{"cp"} || own.name != part.value.name)
+        refuse("{}: does not gather {} from all ranks of cp", op.place(), part.value.name);
+      return state_.values.make(op, to, {keys, own.owner, own.pass});
+    }
     const Value& value = part.value;
     const bool is_part = Model::is_part(value.name);
     if (axes_of(op) != Axes{"tp"} || cells.size() != 1 || (!is_part && part.base != 0) || !to.dense)

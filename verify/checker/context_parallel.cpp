@@ -6,6 +6,13 @@
 //   attention of whole sequences      all_to_all: by groups of heads -> rows of a rank's tokens
 //
 // A group has a rank's queries, then its keys, then its values.
+//
+// Or the keys and values of all tokens come to each rank, whose queries are those of its own tokens.
+// These are the first chunk that no rank before has taken, and the last one, so that ranks have
+// equally many keys to see:
+//
+//   keys, values of a rank's tokens      all_gather over cp: of all tokens
+//   a term of their gradients, of all tokens      reduce_scatter over cp: of a rank's tokens
 #include "verify/checker/flows.hpp"
 #include "verify/checker/model.hpp"
 
@@ -14,33 +21,104 @@ namespace {
 
 const std::string kGroups = " by groups of heads";
 const std::string kSequences = " of whole sequences";
+const std::string kKeys = "keys and values";
+const std::string kKeyGradient = "d_keys and values";
+const std::string kAllTokens = " of all tokens";
+const std::string kTermOfKeys = "a term of d_keys and values";
 
 }  // namespace
 
 void Model::read_context_ranks(const PlanView& view) {
   context_ranks_ = view.ranks_on("cp");
-  attended_ = tokens;
+  attended_ = places_ = tokens;
+  gathers_keys_ = config_.value("cp_comm", "a2a") == "all_gather";
+  if (config_.contains("cp_comm") && !gathers_keys_)
+    refuse("config: this checker does not know cp_comm {}", config_.at("cp_comm").dump());
+  if (gathers_keys_ && context_ranks_ == 1) refuse("config: gathers keys on one rank of cp");
   const bool by_sequences = latent_ || !rotates_ || qk_norm_;
   piece_ = by_sequences ? seq_ : std::min(seq_, config_.at("logits_chunk").get<Int>());
   if (context_ranks_ == 1) return;
   const bool others = latent_ || !rotates_ || sinks_ || qk_norm_ || experts_ != 0 ||
                       config_.contains("lora_rank") || view.classes > 1 ||
+                      (gathers_keys_ && view.ranks_on("tp") > 1) ||
                       config_.at("optimizer") == "muon" || batch_ != 1;
-  if (others || heads_ % context_ranks_ != 0 || kv_heads_ % context_ranks_ != 0 ||
-      seq_ % context_ranks_ != 0 || (exact_ && seq_ / context_ranks_ % piece_ != 0))
+  const bool uneven = gathers_keys_
+                          ? seq_ % times(2, context_ranks_) != 0 || exact_
+                          : heads_ % context_ranks_ != 0 || kv_heads_ % context_ranks_ != 0 ||
+                                seq_ % context_ranks_ != 0;
+  if (others || uneven || (exact_ && seq_ / context_ranks_ % piece_ != 0))
     refuse("config: this checker does not know the model with {} ranks on cp", context_ranks_);
-  tokens = attended_ / context_ranks_;
+  tokens = places_ / context_ranks_;
+  if (gathers_keys_) attended_ = tokens;
   if (token_rows > 2) token_rows = plus(2, context_ranks_);
 }
 
 /// The name of a value as attention reads or makes it.
 std::string Model::as_attended(const std::string& value) const {
-  return context_ranks_ == 1 ? value : value + kSequences;
+  return context_ranks_ == 1 || gathers_keys_ ? value : value + kSequences;
+}
+
+/// The attributes of a kernel that works on a rank's part of a sequence.
+std::map<std::string, Json> Model::of_part(std::map<std::string, Json> sizes) const {
+  if (!gathers_keys_) return sizes;
+  sizes["parts"] = context_ranks_;
+  sizes["part"] = {{"name", "part"}, {"per", {{{"axis", "cp"}, {"step", 1}}}}, {"value", 0}};
+  return sizes;
+}
+
+/// Queries of a rank's tokens, and keys and values of all.
+std::vector<Flow> Model::gathered_inputs() const {
+  const Int all = (heads_ + 2 * kv_heads_) * head_dim_;
+  const Int keys = kv_heads_ * head_dim_;
+  const auto of_all = [&](const char* role, Int column) {
+    return in_rows(reads(role, compute_, {batch_, kv_heads_, seq_, head_dim_}, kKeys + kAllTokens),
+                   2 * keys, column);
+  };
+  return {in_rows(reads("query", compute_, {batch_, heads_, seq_ / context_ranks_, head_dim_},
+                        "rotated"),
+                  all),
+          of_all("key", 0), of_all("value", keys)};
+}
+
+/// What a rank adds to the gradients of queries and of all keys.
+std::vector<Flow> Model::gathered_gradients() const {
+  return {makes("d_query", compute_, {attended_, heads_ * head_dim_}, "d_query"),
+          makes("d_key_value", compute_, {places_, 2 * kv_heads_ * head_dim_}, kTermOfKeys)};
+}
+
+/// Keys and values leave their rows, and their gradients come back to them.
+void Model::add_key_rows() {
+  const Int keys = kv_heads_ * head_dim_;
+  const Int queries = heads_ * head_dim_;
+  const Int all = queries + 2 * keys;
+  const auto columns = [&](const char* role, Int column) {
+    return in_rows(reads(role, compute_, {tokens, keys}, "rotated", column), all, column);
+  };
+  add({.kernel = "take_keys",
+       .attributes = {{"key_cols", keys}, {"rows", tokens}},
+       .flows = {columns("key", queries), columns("value", queries + keys),
+                 makes("output", compute_, {tokens, 2 * keys}, kKeys)}});
+  add({.kernel = "join_keys",
+       .attributes = {{"cols", all}, {"key_cols", keys}, {"query_cols", queries}, {"rows", tokens}},
+       .flows = {reads("query", compute_, {tokens, queries}, "d_query"),
+                 reads("key_value", compute_, {tokens, 2 * keys}, kKeyGradient),
+                 makes("output", compute_, {tokens, all}, "d_rotated")}});
+}
+
+/// An all-gather over cp makes this of a rank's keys and values; empty: it gathers no such value.
+std::string Model::gathered_keys(const std::string& sent) const {
+  return gathers_keys_ && sent == kKeys ? kKeys + kAllTokens : "";
+}
+
+/// A reduce-scatter over cp makes this of terms of all keys' gradients; empty: nothing.
+std::string Model::summed_keys(const std::string& terms) const {
+  return gathers_keys_ && terms == kTermOfKeys ? kKeyGradient : "";
 }
 
 /// Changes between rows and groups. From here on heads are those of a rank.
 void Model::add_groups_of_heads() {
   if (context_ranks_ == 1) return;
+  if (gathers_keys_) return add_key_rows();
   const Int keys = kv_heads_ * head_dim_;
   const Int queries = heads_ * head_dim_;
   const auto changes = [&](const char* kernel, const std::string& from, const std::string& to,

@@ -428,8 +428,7 @@ void Model::add_output_norms() {
 
 /// Where documents are masked, what attends, rotates or looks positions up goes by those in them.
 std::vector<Flow> Model::in_documents(std::vector<Flow> flows) const {
-  if (token_rows > 2)
-    flows.push_back(reads("positions", "int32", {attended_}, "tokens", 2 * tokens));
+  if (token_rows > 2) flows.push_back(reads("positions", "int32", {places_}, "tokens", 2 * tokens));
   return flows;
 }
 
@@ -473,6 +472,7 @@ void Model::add_attention() {
   if (value_dim_ != head_dim_) sizes["value_dim"] = value_dim_;
   for (const char* name : {"query_scalar", "score_cap"})
     if (const Json& model = config_.at("model"); model.contains(name)) sizes[name] = model.at(name);
+  sizes = of_part(std::move(sizes));
   if (window_ == 0) return add_attention_of(sizes, {});
   // With more attributes first: what a kernel has beside those of its step is refused at once.
   std::map<std::string, Json> sliding = sizes;
@@ -496,7 +496,8 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
   const Shape rows{attended_, heads_ * value_dim_};
   const Shape per_head{attended_, heads_};
   // Without RoPE what the projection makes is taken as it is.
-  const std::vector<Flow> inputs = qk_norm_               ? heads("query_key", query_key)
+  const std::vector<Flow> inputs = gathers_keys_          ? gathered_inputs()
+                                   : qk_norm_             ? heads("query_key", query_key)
                                    : !rotates_ || latent_ ? heads("qkv", all)
                                                           : heads("rotated", all);
   Step forward{.kernel = "attention_forward",
@@ -514,13 +515,15 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                 .flows = inputs,
                 .slides = slides,
                 .least_scratch = backward_scratch()};
-  for (Flow& flow : std::vector{
-           reads("output", compute_, rows, as_attended("attention")),
-           reads("d_output", compute_, rows, as_attended("d_attention")),
-           reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
-           makes("d_qkv", compute_, {attended_, all}, rotates_ && !latent_ ? "d_rotated" : "d_qkv"),
-           scratch("d_query_sum", statistic, {attended_, query}),
-           scratch("row_sums", statistic, per_head)})
+  for (Flow& flow : std::vector{reads("output", compute_, rows, as_attended("attention")),
+                                reads("d_output", compute_, rows, as_attended("d_attention")),
+                                reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
+                                scratch("d_query_sum", statistic, {attended_, query}),
+                                scratch("row_sums", statistic, per_head)})
+    backward.flows.push_back(std::move(flow));
+  const Flow d_qkv =
+      makes("d_qkv", compute_, {attended_, all}, rotates_ && !latent_ ? "d_rotated" : "d_qkv");
+  for (Flow& flow : gathers_keys_ ? gathered_gradients() : std::vector{d_qkv})
     backward.flows.push_back(std::move(flow));
   backward.flows = in_documents(std::move(backward.flows));
   add(std::move(backward));
@@ -531,7 +534,8 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
 Int Model::backward_scratch() const {
   Int bytes = kAttentionScratch;
   const Int element = size_of(compute_);
-  if (element != 2) return bytes;
+  // Nor does it attend with a part of a sequence.
+  if (element != 2 || gathers_keys_) return bytes;
   if (heads_ != kv_heads_)
     bytes =
         plus(bytes, times(2, round_up(times(times(attended_, heads_), head_dim_ * element), 128)));

@@ -96,6 +96,9 @@ class Model {
   [[nodiscard]] std::string summed(const std::string& terms, bool scatters) const;
   /// An all-gather over tp makes this of a rank's rows of a value; empty: nothing.
   [[nodiscard]] std::string gathered_rows(const std::string& rows) const;
+  /// An all-gather, and a reduce-scatter, over cp make this of the value; empty: nothing.
+  [[nodiscard]] std::string gathered_keys(const std::string& sent) const;
+  [[nodiscard]] std::string summed_keys(const std::string& terms) const;
   /// Whether it is a rank's part of the softmax of rows, which an all-gather makes into all parts.
   [[nodiscard]] static bool is_part(const std::string& value);
   std::string statistic;      ///< dtype of statistics
@@ -178,6 +181,10 @@ class Model {
   void read_context_ranks(const PlanView& view);
   [[nodiscard]] std::string as_attended(const std::string& value) const;
   void add_groups_of_heads();
+  void add_key_rows();
+  [[nodiscard]] std::map<std::string, Json> of_part(std::map<std::string, Json> sizes) const;
+  [[nodiscard]] std::vector<Flow> gathered_inputs() const;
+  [[nodiscard]] std::vector<Flow> gathered_gradients() const;
   // Blocks with experts (experts.cpp).
   void read_experts(const Json& model);
   [[nodiscard]] bool has_experts(Int owner) const;
@@ -259,7 +266,9 @@ class Model {
   bool gates_shared_ = false;  ///< the expert that all tokens have is multiplied by a weight
   Json routed_scale_{};
   Int context_ranks_ = 1;             ///< of cp
-  Int attended_ = 0;                  ///< tokens of whole sequences
+  bool gathers_keys_ = false;         ///< each of these has its queries, and all keys
+  Int attended_ = 0;                  ///< tokens whose queries attention has
+  Int places_ = 0;                    ///< tokens of whole sequences
   Int piece_ = 0;                     ///< rows that exact sums take at a time
   Int tensor_ranks_ = 1;              ///< of tp
   std::map<std::string, Int> cut_{};  ///< dim along which they divide parameters of that role

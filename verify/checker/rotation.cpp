@@ -22,7 +22,7 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> other_rop
   const Int all = (rotated + kv_heads_) * head_dim_;
   const Shape heads{attended_, rotated, head_dim_};
   const Flow table = reads("rope_table", "fp32", {seq_, turned_}, by);
-  std::map<std::string, Json> sizes{{"cols", rotated * head_dim_}, {"rows", attended_}};
+  std::map<std::string, Json> sizes = of_part({{"cols", rotated * head_dim_}, {"rows", attended_}});
   const Flow gradient =
       in_rows(turns("d_query_key", compute_, heads, "d_rotated", as_attended("d_qkv")), all);
   if (!qk_norm_) {

@@ -9,6 +9,7 @@
 #include "core/plan/kernel_spec.hpp"
 #include "core/plan/kernels/element_types.hpp"
 #include "core/plan/kernels/operand_field.hpp"
+#include "core/plan/kernels/sequence_share.hpp"
 
 namespace mfsdp::kernels {
 
@@ -16,8 +17,9 @@ struct AttentionShape {
   std::int64_t batch = 0;
   std::int64_t heads = 0;     ///< of queries, a multiple of kv_heads
   std::int64_t kv_heads = 0;  ///< each serves heads / kv_heads query heads in a row
-  std::int64_t seq_len = 0;
+  std::int64_t seq_len = 0;   ///< tokens of a sequence, which are its keys
   std::int64_t head_dim = 0;
+  SequenceShare share = {};    ///< whose tokens are the queries; keys are those of all ranks
   std::int64_t value_dim = 0;  ///< of a head's values and output; 0: head_dim
   std::int64_t window = 0;     ///< tokens that a query sees, its own the last; 0: all up to its own
   double query_scalar = 0;     ///< scores are divided by its root; 0 means head_dim
@@ -28,6 +30,19 @@ struct AttentionShape {
 
   [[nodiscard]] constexpr std::int64_t values() const {
     return value_dim != 0 ? value_dim : head_dim;
+  }
+  /// Query rows of a sequence.
+  [[nodiscard]] constexpr std::int64_t queries() const { return share.rows(seq_len); }
+  /// The place in its sequence of a query's row.
+  [[nodiscard]] constexpr std::int64_t place(std::int64_t row) const {
+    return share.place(row, seq_len);
+  }
+  /// The row of the key at a place, and the other way round.
+  [[nodiscard]] constexpr std::int64_t key_row(std::int64_t place) const {
+    return share.gathered_row(place, seq_len);
+  }
+  [[nodiscard]] constexpr std::int64_t key_place(std::int64_t row) const {
+    return share.gathered_place(row, seq_len);
   }
   /// The place in sequence `b` where the document begins that has a token at `place`.
   [[nodiscard]] constexpr std::int64_t document_begin(std::int64_t b, std::int64_t place) const {
@@ -55,10 +70,14 @@ struct AttentionShape {
     op.attribute_if_any("score_cap", score_cap);
     op.attribute_if_any("value_dim", value_dim);
     op.attribute_if_any("window", window);
+    share.state(op);
+    share.expect_chunks(op, seq_len);
+    op.expect(share.is_whole() || batch == 1, "query", "expected one sequence, got ", batch);
     op.expect(kv_heads >= 1 && heads % kv_heads == 0, "query",
               "expected heads that are a multiple of kv_heads, got ", heads, " and ", kv_heads);
     op.let("value_dim", values());
     op.let("qkv_width", qkv_width());
+    op.let("queries", queries());
   }
   void state_positions(auto& op) {
     op.reads("positions", positions, {{"batch", "seq"}}, {.optional = true});
@@ -66,7 +85,11 @@ struct AttentionShape {
 
   /// Columns of a token's row of query heads, then key heads, then value heads.
   [[nodiscard]] constexpr std::int64_t qkv_width() const {
-    return (heads + kv_heads) * head_dim + kv_heads * values();
+    return heads * head_dim + key_value_width();
+  }
+  /// Columns of a row of key heads, then value heads.
+  [[nodiscard]] constexpr std::int64_t key_value_width() const {
+    return kv_heads * (head_dim + values());
   }
 };
 
@@ -97,13 +120,12 @@ struct mfsdp::OperandField<mfsdp::kernels::HeadView<T>> {
 
 namespace mfsdp::kernels {
 
-/// Heads side by side in rows of tokens of `row` elements, from column `col` on.
+/// Heads side by side in rows of `row` elements, `rows` of each sequence, from column `col` on.
 template <class T>
-[[nodiscard]] constexpr HeadView<T> heads_in_rows(T* data, const AttentionShape& s,
-                                                  std::int64_t head_dim, std::int64_t row,
-                                                  std::int64_t col) {
+[[nodiscard]] constexpr HeadView<T> heads_in_rows(T* data, std::int64_t rows, std::int64_t head_dim,
+                                                  std::int64_t row, std::int64_t col) {
   return {.data = data == nullptr ? nullptr : data + col,
-          .batch = s.seq_len * row,
+          .batch = rows * row,
           .head = head_dim,
           .position = row};
 }
@@ -114,7 +136,7 @@ struct AttentionForward {
   AttentionShape shape;
   HeadView<const T> query, key, value;
   HeadView<T> output;
-  Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
+  Real<T>* log_sum_exp = nullptr;  ///< [batch * queries, heads]
   /// Scratch; empty where a call has none, as not every machine needs it.
   std::span<std::byte> workspace = {};
 
@@ -122,15 +144,15 @@ struct AttentionForward {
     T* rows = nullptr;
     op.unread("deterministic");
     shape.state(op);
-    op.reads("query", query, {"batch", "heads", "seq", "head_dim"});
+    op.reads("query", query, {"batch", "heads", "queries", "head_dim"});
     op.reads("key", key, {"batch", "kv_heads", "seq", "head_dim"});
     op.reads("value", value, {"batch", "kv_heads", "seq", "value_dim"});
-    op.writes("output", rows, {{"batch", "seq"}, {"heads", "value_dim"}});
-    op.writes("log_sum_exp", log_sum_exp, {{"batch", "seq"}, "heads"});
+    op.writes("output", rows, {{"batch", "queries"}, {"heads", "value_dim"}});
+    op.writes("log_sum_exp", log_sum_exp, {{"batch", "queries"}, "heads"});
     shape.state_positions(op);
     op.workspace(workspace, costs::attention_forward_workspace);
     op.flops(costs::attention_forward);
-    output = heads_in_rows(rows, shape, shape.values(), shape.heads * shape.values(), 0);
+    output = heads_in_rows(rows, shape.queries(), shape.values(), shape.heads * shape.values(), 0);
   }
 };
 
@@ -138,42 +160,55 @@ template <class T>
 struct AttentionBackward {
   AttentionShape shape;
   HeadView<const T> query, key, value, output, d_output;
-  const Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
+  const Real<T>* log_sum_exp = nullptr;  ///< [batch * queries, heads]
   HeadView<T> d_query, d_key, d_value;
   bool deterministic = false;  ///< equal calls must give equal bits
   // Scratch; null or empty where a call has none, as not every machine needs it.
-  Real<T>* d_query_sum = nullptr;  ///< [batch * seq, heads * head_dim]
-  Real<T>* row_sums = nullptr;     ///< [batch * seq, heads]
+  Real<T>* d_query_sum = nullptr;  ///< [batch * queries, heads * head_dim]
+  Real<T>* row_sums = nullptr;     ///< [batch * queries, heads]
   std::span<std::byte> workspace = {};
 
   void state(auto& op) {
     const T* made = nullptr;
     const T* d_made = nullptr;
-    T* d_qkv = nullptr;
+    std::span<T> d_qkv, d_queries, d_keys;  // empty where a call has none
     op.attribute("deterministic", deterministic);
     shape.state(op);
-    op.reads("query", query, {"batch", "heads", "seq", "head_dim"});
+    op.let("key_value_width", shape.key_value_width());
+    op.reads("query", query, {"batch", "heads", "queries", "head_dim"});
     op.reads("key", key, {"batch", "kv_heads", "seq", "head_dim"});
     op.reads("value", value, {"batch", "kv_heads", "seq", "value_dim"});
-    op.reads("output", made, {{"batch", "seq"}, {"heads", "value_dim"}});
-    op.reads("d_output", d_made, {{"batch", "seq"}, {"heads", "value_dim"}});
-    op.reads("log_sum_exp", log_sum_exp, {{"batch", "seq"}, "heads"});
-    op.writes("d_qkv", d_qkv, {{"batch", "seq"}, "qkv_width"});
-    op.scratch_if_any("d_query_sum", d_query_sum, {{"batch", "seq"}, {"heads", "head_dim"}});
-    op.scratch_if_any("row_sums", row_sums, {{"batch", "seq"}, "heads"});
+    op.reads("output", made, {{"batch", "queries"}, {"heads", "value_dim"}});
+    op.reads("d_output", d_made, {{"batch", "queries"}, {"heads", "value_dim"}});
+    op.reads("log_sum_exp", log_sum_exp, {{"batch", "queries"}, "heads"});
+    op.writes("d_qkv", d_qkv, {{"batch", "seq"}, "qkv_width"}, {.optional = true});
+    op.writes("d_query", d_queries, {{"batch", "queries"}, {"heads", "head_dim"}},
+              {.optional = true});
+    op.writes("d_key_value", d_keys, {{"batch", "seq"}, "key_value_width"}, {.optional = true});
+    op.scratch_if_any("d_query_sum", d_query_sum, {{"batch", "queries"}, {"heads", "head_dim"}});
+    op.scratch_if_any("row_sums", row_sums, {{"batch", "queries"}, "heads"});
     shape.state_positions(op);
     op.workspace(workspace, costs::attention_backward_workspace);
     // 2 of its 2.5 forwards: scores are computed again.
     op.flops(costs::attention_backward, {.num = 4, .den = 5});
-    const std::int64_t row = shape.qkv_width();
-    const std::int64_t keys = shape.heads * shape.head_dim;
-    const std::int64_t values = keys + shape.kv_heads * shape.head_dim;
+    const bool is_shared = !shape.share.is_whole();
+    op.expect(
+        d_qkv.empty() == is_shared && d_queries.empty() != is_shared && d_keys.empty() != is_shared,
+        "query", "expected d_qkv, or d_query and d_key_value of a part of a sequence");
+    const std::int64_t queries = shape.heads * shape.head_dim;
+    const std::int64_t keys = shape.kv_heads * shape.head_dim;
     const std::int64_t width = shape.heads * shape.values();
-    output = heads_in_rows(made, shape, shape.values(), width, 0);
-    d_output = heads_in_rows(d_made, shape, shape.values(), width, 0);
-    d_query = heads_in_rows(d_qkv, shape, shape.head_dim, row, 0);
-    d_key = heads_in_rows(d_qkv, shape, shape.head_dim, row, keys);
-    d_value = heads_in_rows(d_qkv, shape, shape.values(), row, values);
+    const std::int64_t rows = shape.queries();
+    output = heads_in_rows(made, rows, shape.values(), width, 0);
+    d_output = heads_in_rows(d_made, rows, shape.values(), width, 0);
+    // Of whole sequences the three are columns of one row.
+    const std::int64_t row = is_shared ? shape.key_value_width() : shape.qkv_width();
+    const std::int64_t begin = is_shared ? 0 : queries;
+    T* const key_rows = (is_shared ? d_keys : d_qkv).data();
+    d_query = heads_in_rows((is_shared ? d_queries : d_qkv).data(), rows, shape.head_dim,
+                            is_shared ? queries : row, 0);
+    d_key = heads_in_rows(key_rows, shape.seq_len, shape.head_dim, row, begin);
+    d_value = heads_in_rows(key_rows, shape.seq_len, shape.values(), row, begin + keys);
   }
 };
 

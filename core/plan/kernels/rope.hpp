@@ -7,6 +7,7 @@
 #include "core/plan/kernels/element_types.hpp"
 #include "core/plan/kernels/operand_field.hpp"
 #include "core/plan/kernels/pieces.hpp"
+#include "core/plan/kernels/sequence_share.hpp"
 
 namespace mfsdp::kernels {
 
@@ -43,14 +44,19 @@ struct RopeShape {
   std::int64_t head_dim = 0;  ///< even
   /// Elements of a head that rotate, an even number: i of the first half with `turned` / 2 + i.
   std::int64_t turned = 0;
-  /// [tokens] of each token in its document, below seq_len; null: positions are places in
-  /// sequences.
+  SequenceShare share = {};  ///< of one sequence, where a rank has only some of its tokens
+  /// Of each token of whole sequences in its document, below seq_len; null: positions are places
+  /// in sequences.
   const std::int32_t* positions = nullptr;
 
   /// The row of the table that rotates a token.
   [[nodiscard]] constexpr std::int64_t position(std::int64_t token) const {
-    return positions == nullptr ? token % seq_len : positions[token];
+    if (share.is_whole()) return positions == nullptr ? token % seq_len : positions[token];
+    const std::int64_t place = share.place(token, seq_len);
+    return positions == nullptr ? place : positions[place];
   }
+  /// Tokens of the sequences of which these are tokens.
+  [[nodiscard]] constexpr std::int64_t places() const { return tokens * share.parts; }
   /// `count` tokens from `begin` on, which begins a sequence.
   [[nodiscard]] constexpr RopeShape piece(std::int64_t begin, std::int64_t count) const {
     RopeShape part = *this;
@@ -71,7 +77,10 @@ struct RopeShape {
               "expected rows of an even number of elements, no more than a head's");
     op.expect(seq_len >= 1, "rope_table", "expected at least one position");
   }
-  void state_positions(auto& op) { op.reads("positions", positions, {"rows"}, {.optional = true}); }
+  void state_positions(auto& op) {
+    op.let("places", places());
+    op.reads("positions", positions, {"places"}, {.optional = true});
+  }
 };
 
 /// Heads of a kernel of RoPE; an operand has the query and key heads of all tokens.
@@ -88,9 +97,12 @@ struct Rope {
   void state_as(auto& op, std::string_view role) {
     op.unread("cols");
     op.attribute("rows", shape.tokens);
+    shape.share.state(op);
     op.updates(role, heads, kRotatedHeads);
     shape.state_table(op, table);
     shape.state_positions(op);
+    op.expect(shape.share.is_whole() || (shape.places() == shape.seq_len && shape.tokens % 2 == 0),
+              role, "expected two chunks of one sequence of ", shape.seq_len, " tokens");
   }
 };
 template <class T>

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/plan/kernel_spec.hpp"
+#include "core/plan/op.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp {
@@ -56,6 +58,48 @@ TEST(ContextParallel, NamesTheRuleAndItsNumbers) {
   EXPECT_EQ(refusal_after([](PlanConfig& c) { c.exact_sums = true, c.logits_chunk = 16; }),
             "--logits-chunk: expected a divisor of the 8 tokens of a sequence that a rank has with "
             "--cp and --exact-sums, got 16");
+}
+
+TEST(ContextParallel, GatheredKeysNeedTwoChunksARank) {
+  const auto gathered = [](void (*edit)(PlanConfig&)) {
+    PlanConfig config = shared_config();
+    config.model.kv_heads = 1;  // heads stay whole
+    config.cp_comm = ContextExchange::all_gather;
+    edit(config);
+    return refusal_of(config);
+  };
+  EXPECT_EQ(gathered([](PlanConfig&) {}), "");
+  EXPECT_EQ(gathered([](PlanConfig& c) { c.seq_len = 14; }),
+            "--cp: expected a number of ranks that divides half of the 14 tokens of a sequence "
+            "(--seq-len) with --cp-comm all_gather, got 2");
+  EXPECT_EQ(gathered([](PlanConfig& c) { c.exact_sums = true; }),
+            "--exact-sums: cannot be combined with --cp-comm all_gather: gradients of keys and "
+            "values are rounded on each rank before they are added");
+  EXPECT_EQ(gathered([](PlanConfig& c) { c.mesh.resize(Axis::cp, 1); }),
+            "--cp-comm: expected a2a without --cp, got all_gather");
+}
+
+/// FLOPs of a rank are those of the whole sequence over the ranks; a rank needs no scores or gradients
+/// by query head beside its operands.
+TEST(ContextParallel, AttentionOfAPartCostsItsShare) {
+  for (const KernelKind kind : {KernelKind::attention_forward, KernelKind::attention_backward}) {
+    Operand query;
+    query.role = "query";
+    query.dtype = DType::bf16;
+    Kernel whole{.kind = kind,
+                 .operands = {query},
+                 .attributes = {{"batch", 1},
+                                {"deterministic", 1},
+                                {"head_dim", 8},
+                                {"heads", 4},
+                                {"kv_heads", 2},
+                                {"seq", 64}}};
+    Kernel part = whole;
+    part.attributes.insert(part.attributes.begin() + 5, {"parts", 4});
+    const auto flops = spec_of(kind).flops;
+    EXPECT_EQ(4 * flops(part), flops(whole));
+    EXPECT_EQ(least_workspace(part), kAttentionWorkspaceBytes);
+  }
 }
 
 TEST(ContextParallel, RefusesByName) {

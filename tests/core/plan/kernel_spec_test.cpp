@@ -42,7 +42,9 @@ TEST(KernelSpec, CostsDoNotDependOnNumbersByRank) {
     }
     EXPECT_EQ(least_workspace(kernel), least_workspace(other));
   }
-  EXPECT_EQ(kinds, 5);  // lookups and their gradient, softmaxes in parts and losses of these
+  // Lookups and their gradient, softmaxes in parts and losses of these; attention and RoPE of a part
+  // of a sequence, both ways.
+  EXPECT_EQ(kinds, 9);
 }
 
 TEST(KernelSpec, AProductOfNoKindHasNone) {

@@ -85,6 +85,29 @@ TEST(Batches, RanksThatShareSequencesHaveConsecutiveParts) {
   }
 }
 
+/// Where they gather keys, each has the first chunk that is left, and the last one. Labels are those of
+/// the whole sample, also at the ends of chunks; so are positions.
+TEST(Batches, RanksThatGatherKeysHaveTwoChunks) {
+  PlanConfig config = shaped(1, 1, 1);
+  config.mesh.resize(Axis::cp, 4);
+  config.cp_comm = ContextExchange::all_gather;
+  config.document_mask = true;
+  const test::Counting data;
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    std::vector<std::int32_t> tokens(4 + 4 + 16, -1);
+    std::vector<std::int32_t> of_first(tokens);
+    ASSERT_TRUE(fill_batch(data, train_batch(config, rank, 0, 0), 3, config, tokens));
+    ASSERT_TRUE(fill_batch(data, train_batch(config, 0, 0, 0), 3, config, of_first));
+    for (std::size_t t = 0; t < 4; ++t) {
+      const std::int64_t chunk = t < 2 ? rank : 7 - rank;
+      const std::int32_t id = of_first[0] + static_cast<std::int32_t>(2 * chunk + t % 2);
+      EXPECT_EQ(tokens[t], id) << rank;
+      EXPECT_EQ(tokens[4 + t], id + 1) << rank;
+    }
+    for (std::size_t t = 0; t < 16; ++t) EXPECT_EQ(tokens[8 + t], static_cast<std::int32_t>(t));
+  }
+}
+
 TEST(Batches, AnEvaluationLeavesOutWhatIsTooMuch) {
   const PlanConfig config = shaped(2, 3, 5);  // six samples at once
   EXPECT_EQ(eval_batches(config, 12), 2);

@@ -148,7 +148,7 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
           "capacity_factor", "expert_strategy", "reserved_bytes", "device_bytes", "alloc_retries",
           "host_issue_ns", "host_bound_ns", "allocated_error", "reserved_error", "device_error",
           "status", "fits_certain", "base_dtype", "fp8", "fp8_keep_bf16", "fp8_accumulate",
-          "fp8_history", "fp8_amax", "fp8_gather"));
+          "fp8_history", "fp8_amax", "fp8_gather", "cp_comm"));
   EXPECT_THAT(
       last(rows[1]),
       testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",

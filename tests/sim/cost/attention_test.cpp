@@ -64,6 +64,17 @@ TEST_F(AttentionCostTest, OwnKernelsLeaveOneOutStaysWithinTwoPercent) {
   }
 }
 
+/// Ranks that share a sequence have equal shares of its work, each with the fixed part.
+TEST_F(AttentionCostTest, APartOfASequenceIsItsShare) {
+  for (const bool backward : {false, true}) {
+    AttentionShape shape{.seq = 16'384, .heads = 32, .head_dim = 128, .backward = backward};
+    const double whole = cost_.nanoseconds(shape);
+    shape.parts = 4;
+    const double fixed = kLibraryAttention.fixed_ns[backward ? 1 : 0];
+    EXPECT_NEAR(cost_.nanoseconds(shape) - fixed, (whole - fixed) / 4, 1);
+  }
+}
+
 TEST_F(AttentionCostTest, OneTileIsBoundByOneSm) {
   // batch 1, one head, 128 tokens: one tile on 132 SMs; the fixed 15 us dominate.
   const double ns = cost_.nanoseconds({.seq = 128, .heads = 1, .head_dim = 64});

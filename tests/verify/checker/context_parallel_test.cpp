@@ -32,6 +32,13 @@ PlanConfig shared_sequences(std::int64_t outer = 1, std::int64_t shard = 2, std:
   return config;
 }
 
+PlanConfig gathered_keys(std::int64_t shard = 2, std::int64_t cp = 2) {
+  PlanConfig config = shared_sequences(1, shard, cp);
+  config.model.kv_heads = 1;
+  config.cp_comm = ContextExchange::all_gather;
+  return config;
+}
+
 Program program_of(const PlanConfig& config) { return build_program(config, {}).value(); }
 
 void expect_accepted(const PlanConfig& config) {
@@ -63,13 +70,30 @@ TEST(ContextParallelProof, AcceptsThePlannersPlans) {
   expect_accepted(config);
 }
 
+TEST(ContextParallelProof, AcceptsPlansWithGatheredKeys) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    PlanConfig config = gathered_keys();
+    config.recompute.kind = recompute;
+    config.microbatches = 2;
+    config.document_mask = recompute == Recompute::full;
+    expect_accepted(config);
+  }
+  PlanConfig config = gathered_keys(1, 4);
+  config.strategy = Strategy::optim;
+  config.model.sliding_window = 6;
+  config.model.sliding_layers = {0};
+  expect_accepted(config);
+}
+
 /// Any configuration with what cannot be combined with cp taken back.
 PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
   config.mesh.resize(Axis::dp_shard, std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 3));
   config.mesh.resize(Axis::cp, ranks);
   config.model.qk_norm = false;
-  config.model.heads *= ranks;
-  config.model.kv_heads *= ranks;
+  const bool by_heads = *rc::gen::arbitrary<bool>();
+  config.cp_comm = by_heads ? ContextExchange::a2a : ContextExchange::all_gather;
+  config.model.heads *= by_heads ? ranks : 1;
+  config.model.kv_heads *= by_heads ? ranks : 1;
   config.seq_len = (config.has_fp8() ? kernels::kFp8Grain : 2) * ranks;
   config.model.max_seq_len = std::max(config.model.max_seq_len, config.seq_len);
   config.micro_batch = 1;
@@ -94,8 +118,9 @@ RC_GTEST_PROP(ContextParallelProof, AcceptsRandomConfigurations, ()) {
 std::vector<Op>& ops_of_step(Program& program) { return program.plans[0].segments[0].ops; }
 
 /// The first error of the proof. The checker must refuse the plan too.
-std::string first_error(const std::function<void(Program&)>& edit) {
-  Program program = program_of(shared_sequences());
+std::string first_error(const std::function<void(Program&)>& edit,
+                        const PlanConfig& config = shared_sequences()) {
+  Program program = program_of(config);
   edit(program);
   EXPECT_NE(test::checker_refusal(program), "");
   return test::first_proof_error(program);
@@ -165,6 +190,89 @@ TEST(ContextParallelProof, GradientsAreSummedOverAllTokens) {
   for (const std::size_t g : {0U, 1U})
     EXPECT_NE(first_error([&](Program& program) { program.groups[g].reduce = {Axis::dp_shard}; }),
               "");
+}
+
+Op& op_named(Program& program, std::string_view name) {
+  return *std::ranges::find_if(ops_of_step(program), [&](const Op& op) {
+    return op.name == name && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective);
+  });
+}
+Attribute& attribute_of(Program& program, std::string_view op, std::string_view name) {
+  auto& attributes = std::get<Kernel>(op_named(program, op).body).attributes;
+  return *std::ranges::find(attributes, name, &Attribute::name);
+}
+std::string first_gathered_error(const std::function<void(Program&)>& edit) {
+  return first_error(edit, gathered_keys());
+}
+
+/// Each causal pair of chunks is on one rank.
+TEST(GatheredKeysProof, EachPairIsComputedOnce) {
+  EXPECT_THAT(first_gathered_error(
+                  [](Program& p) { attribute_of(p, "layers.0.attention", "part").per.clear(); }),
+              HasSubstr("is computed on 2 ranks of cp for the queries of chunk 0 and the keys of "
+                        "chunk 0, of 4 chunks"));
+  EXPECT_THAT(first_gathered_error([](Program& p) {
+                Attribute& part = attribute_of(p, "layers.0.attention", "part");
+                part.value.num = 1;  // ranks in the other order
+                part.per[0].step = -1;
+              }),
+              HasSubstr("has another part of each sequence than that of its index on cp"));
+  for (const char* kernel : {"layers.0.rope", "layers.1.rope.backward"})
+    EXPECT_THAT(first_gathered_error([&](Program& p) {
+                  Attribute& part = attribute_of(p, kernel, "part");
+                  part.value.num = 1;
+                  part.per[0].step = -1;
+                }),
+                HasSubstr("has another part of each sequence"));
+}
+
+/// Only an all-gather makes keys whole, and only a reduce-scatter sums terms of their gradients.
+TEST(GatheredKeysProof, KeysAreGatheredAndTheirGradientsSummed) {
+  EXPECT_THAT(first_gathered_error([](Program& p) {
+                auto& sums = std::get<Collective>(op_named(p, "layers.0.d_keys.sums").body);
+                sums.reduction = Reduction::none;
+                sums.kind = CollectiveKind::all_to_all;
+                sums.count /= 2;
+                sums.output.buffer = sums.input.buffer;
+              }),
+              testing::Ne(""));
+  for (const char* name :
+       {"layers.0.keys.gather", "layers.1.keys.gather.back", "layers.0.d_keys.sums"}) {
+    EXPECT_THAT(first_gathered_error([&](Program& p) {
+                  std::erase_if(ops_of_step(p), [&](const Op& op) {
+                    return op.name == name && op.kind() == OpKind::collective;
+                  });
+                }),
+                HasSubstr("no op has written it"))
+        << name;
+    EXPECT_THAT(first_gathered_error([&](Program& p) {
+                  Communicator other =
+                      *std::ranges::find(p.communicators, "activations.cp", &Communicator::purpose);
+                  other.id = CommunicatorId(p.communicators.size());
+                  other.axes = {Axis::dp_shard};
+                  other.purpose = "other";
+                  std::get<Collective>(op_named(p, name).body).communicator = other.id;
+                  p.communicators.push_back(other);
+                }),
+                HasSubstr("expected an all_gather over cp of a rank's keys"))
+        << name;
+  }
+}
+
+/// Keys of forward, at the place of those of backward: of another block.
+TEST(GatheredKeysProof, AttentionReadsItsBlocksKeys) {
+  EXPECT_NE(first_gathered_error([](Program& p) {
+              auto& operands = std::get<Kernel>(op_named(p, "layers.0.attention").body).operands;
+              std::swap(std::ranges::find(operands, "key", &Operand::role)->offset,
+                        std::ranges::find(operands, "value", &Operand::role)->offset);
+            }),
+            "");
+  for (const char* attribute : {"cols", "key_cols", "query_cols", "rows"})
+    EXPECT_NE(first_gathered_error([&](Program& p) {
+                attribute_of(p, "layers.0.d_qkv.join", attribute).value.num *= 2;
+              }),
+              "")
+        << attribute;
 }
 
 }  // namespace

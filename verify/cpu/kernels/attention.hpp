@@ -7,7 +7,8 @@
 //
 // With a sliding window, a query sees the last tokens only, as many as the window has. With
 // positions, it sees only its document. A block of rows begins at the first key that its first row
-// sees: no later row sees an earlier key. With a logit softcap, P is the softmax of the result C of
+// sees: no later row sees an earlier key. Queries may be those of a part of a sequence: then each row
+// has a place in it, and keys are put in the order of places. With a logit softcap, P is the softmax of the result C of
 // the softcap, and dS is multiplied by the slope 1 - (C / cap)^2.
 #pragma once
 
@@ -36,14 +37,19 @@ class HeadMatrix {
       : rows_(seq_len), cols_(head_dim), values_(static_cast<std::size_t>(seq_len * head_dim)) {}
 
   void load(const T* from, std::int64_t position_stride, Real<T> factor = 1) {
-    for (std::int64_t i = 0; i < rows_; ++i)
-      for (std::int64_t j = 0; j < cols_; ++j)
-        row(i)[j] = widen(from[i * position_stride + j]) * factor;
+    for (std::int64_t i = 0; i < rows_; ++i) load_row(i, from + i * position_stride, factor);
   }
   void store(T* to, std::int64_t position_stride, Real<T> factor = 1) const {
+    for (std::int64_t i = 0; i < rows_; ++i) store_row(i, to + i * position_stride, factor);
+  }
+  /// Rows are places in the sequence; those in memory are in the order of keys.
+  void load_keys(const T* from, std::int64_t position_stride, const AttentionShape& shape) {
     for (std::int64_t i = 0; i < rows_; ++i)
-      for (std::int64_t j = 0; j < cols_; ++j)
-        to[i * position_stride + j] = narrow<T>(row(i)[j] * factor);
+      load_row(i, from + shape.key_row(i) * position_stride, 1);
+  }
+  void store_keys(T* to, std::int64_t position_stride, const AttentionShape& shape) const {
+    for (std::int64_t i = 0; i < rows_; ++i)
+      store_row(i, to + shape.key_row(i) * position_stride, 1);
   }
   void clear() { std::fill(values_.begin(), values_.end(), Real<T>(0)); }
   [[nodiscard]] Real<T>* row(std::int64_t i) { return values_.data() + i * cols_; }
@@ -55,6 +61,13 @@ class HeadMatrix {
   [[nodiscard]] Matrix<Real<T>> into(std::int64_t i) { return {.data = row(i), .row = cols_}; }
 
  private:
+  void load_row(std::int64_t i, const T* from, Real<T> factor) {
+    for (std::int64_t j = 0; j < cols_; ++j) row(i)[j] = widen(from[j]) * factor;
+  }
+  void store_row(std::int64_t i, T* to, Real<T> factor) const {
+    for (std::int64_t j = 0; j < cols_; ++j) to[j] = narrow<T>(row(i)[j] * factor);
+  }
+
   std::int64_t rows_;
   std::int64_t cols_;
   std::vector<Real<T>> values_;
@@ -74,25 +87,25 @@ struct SeenColumns {
   }
 };
 
-/// A block of query rows, and the keys that some of its rows see.
+/// A block of query rows, whose places ascend, and the keys that some of its rows see.
 struct ScoreBlock {
   ScoreBlock(const AttentionShape& shape, std::int64_t b, std::int64_t first_row)
       : sequence(b),
         begin(first_row),
-        rows(std::min(kQueryBlock, shape.seq_len - first_row)),
-        first_key(shape.first_seen(b, first_row)),
-        cols(first_row + rows - first_key) {}
+        rows(std::min(kQueryBlock, shape.queries() - first_row)),
+        first_key(shape.first_seen(b, shape.place(first_row))),
+        cols(shape.place(first_row + rows - 1) + 1 - first_key) {}
 
   /// The columns that row `row` of the block sees.
   [[nodiscard]] SeenColumns seen(const AttentionShape& shape, std::int64_t row) const {
-    return {.begin = shape.first_seen(sequence, begin + row) - first_key,
-            .end = begin + row + 1 - first_key};
+    const std::int64_t place = shape.place(begin + row);
+    return {.begin = shape.first_seen(sequence, place) - first_key, .end = place + 1 - first_key};
   }
 
   std::int64_t sequence;
-  std::int64_t begin;  ///< position of the first row
+  std::int64_t begin;  ///< the first row
   std::int64_t rows;
-  std::int64_t first_key;  ///< position of the first column
+  std::int64_t first_key;  ///< place of the first column
   std::int64_t cols;
 };
 
@@ -119,20 +132,20 @@ void attention_forward(const AttentionForward<T>& k) {
   const AttentionShape& s = k.shape;
   const Real<T> scale = 1 / std::sqrt(s.divisor<Real<T>>());
   const auto cap = static_cast<Real<T>>(s.score_cap);
-  HeadMatrix<T> query(s.seq_len, s.head_dim);
-  HeadMatrix<T> key = query;
+  HeadMatrix<T> query(s.queries(), s.head_dim);
+  HeadMatrix<T> key(s.seq_len, s.head_dim);
   HeadMatrix<T> value(s.seq_len, s.values());
-  HeadMatrix<T> output = value;
+  HeadMatrix<T> output(s.queries(), s.values());
   std::vector<Real<T>> block(
-      static_cast<std::size_t>(std::min(kQueryBlock, s.seq_len) * s.seq_len));
+      static_cast<std::size_t>(std::min(kQueryBlock, s.queries()) * s.seq_len));
   Real<T>* const scores = block.data();
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const std::int64_t group = h / (s.heads / s.kv_heads);
       query.load(k.query.at(b, h), k.query.position, scale);
-      key.load(k.key.at(b, group), k.key.position);
-      value.load(k.value.at(b, group), k.value.position);
-      for (std::int64_t begin = 0; begin < s.seq_len; begin += kQueryBlock) {
+      key.load_keys(k.key.at(b, group), k.key.position, s);
+      value.load_keys(k.value.at(b, group), k.value.position, s);
+      for (std::int64_t begin = 0; begin < s.queries(); begin += kQueryBlock) {
         const ScoreBlock at(s, b, begin);
         multiply(query.from(begin), key.from(at.first_key, true), {.data = scores, .row = at.cols},
                  at.rows, at.cols, s.head_dim);
@@ -140,7 +153,7 @@ void attention_forward(const AttentionForward<T>& k) {
           const SeenColumns seen = at.seen(s, i);
           Real<T>* const row = scores + i * at.cols;
           cap_scores(row + seen.begin, seen.size(), cap);
-          k.log_sum_exp[(b * s.seq_len + begin + i) * s.heads + h] =
+          k.log_sum_exp[(b * s.queries() + begin + i) * s.heads + h] =
               softmax_row(row + seen.begin, seen.size());
           seen.clear_others(row, at.cols);
         }
@@ -159,29 +172,29 @@ class AttentionBackwardRun {
         s_(k.shape),
         scale_(1 / std::sqrt(s_.divisor<Real<T>>())),
         cap_(static_cast<Real<T>>(s_.score_cap)),
-        query_(s_.seq_len, s_.head_dim),
-        key_(query_),
+        query_(s_.queries(), s_.head_dim),
+        key_(s_.seq_len, s_.head_dim),
         value_(s_.seq_len, s_.values()),
-        output_(value_),
-        d_output_(value_),
+        output_(s_.queries(), s_.values()),
+        d_output_(output_),
         d_query_(query_),
-        d_key_(query_),
+        d_key_(key_),
         d_value_(value_),
-        probabilities_(static_cast<std::size_t>(std::min(kQueryBlock, s_.seq_len) * s_.seq_len)),
+        probabilities_(static_cast<std::size_t>(std::min(kQueryBlock, s_.queries()) * s_.seq_len)),
         d_scores_(probabilities_) {}
 
   void run() {
     const std::int64_t group_size = s_.heads / s_.kv_heads;
     for (std::int64_t b = 0; b < s_.batch; ++b)
       for (std::int64_t group = 0; group < s_.kv_heads; ++group) {
-        key_.load(k_.key.at(b, group), k_.key.position);
-        value_.load(k_.value.at(b, group), k_.value.position);
+        key_.load_keys(k_.key.at(b, group), k_.key.position, s_);
+        value_.load_keys(k_.value.at(b, group), k_.value.position, s_);
         d_key_.clear();
         d_value_.clear();
         for (std::int64_t h = group * group_size; h < (group + 1) * group_size; ++h)
           query_head(b, h);
-        d_key_.store(k_.d_key.at(b, group), k_.d_key.position);
-        d_value_.store(k_.d_value.at(b, group), k_.d_value.position);
+        d_key_.store_keys(k_.d_key.at(b, group), k_.d_key.position, s_);
+        d_value_.store_keys(k_.d_value.at(b, group), k_.d_value.position, s_);
       }
   }
 
@@ -191,7 +204,7 @@ class AttentionBackwardRun {
     query_.load(k_.query.at(b, h), k_.query.position, scale_);
     output_.load(k_.output.at(b, h), k_.output.position);
     d_output_.load(k_.d_output.at(b, h), k_.d_output.position);
-    for (std::int64_t begin = 0; begin < s_.seq_len; begin += kQueryBlock) {
+    for (std::int64_t begin = 0; begin < s_.queries(); begin += kQueryBlock) {
       const ScoreBlock at(s_, b, begin);
       const std::int64_t rows = at.rows;
       const std::int64_t cols = at.cols;
@@ -202,7 +215,7 @@ class AttentionBackwardRun {
       multiply(d_output_.from(begin), value_.from(first, true), ds, rows, cols, s_.values());
       for (std::int64_t i = 0; i < rows; ++i) {
         const SeenColumns seen = at.seen(s_, i);
-        score_row(begin + i, k_.log_sum_exp[(b * s_.seq_len + begin + i) * s_.heads + h], seen,
+        score_row(begin + i, k_.log_sum_exp[(b * s_.queries() + begin + i) * s_.heads + h], seen,
                   p.data + i * cols, ds.data + i * cols);
         seen.clear_others(p.data + i * cols, cols);
         seen.clear_others(ds.data + i * cols, cols);
@@ -219,12 +232,11 @@ class AttentionBackwardRun {
     d_query_.store(k_.d_query.at(b, h), k_.d_query.position, scale_);
   }
 
-  /// Row `position`: scores become probabilities, d_probabilities become d_scores.
-  MFSDP_VECTOR_CLONES void score_row(std::int64_t position, Real<T> log_sum_exp,
-                                     const SeenColumns& seen, Real<T>* scores,
-                                     Real<T>* d_probabilities) const {
-    const Real<T>* const output = output_.row(position);
-    const Real<T>* const d_output = d_output_.row(position);
+  /// Row `row` of the queries: scores become probabilities, d_probabilities become d_scores.
+  MFSDP_VECTOR_CLONES void score_row(std::int64_t row, Real<T> log_sum_exp, const SeenColumns& seen,
+                                     Real<T>* scores, Real<T>* d_probabilities) const {
+    const Real<T>* const output = output_.row(row);
+    const Real<T>* const d_output = d_output_.row(row);
     const auto sum =
         sum_lanes<Real<T>>(s_.values(), [=](std::int64_t d) { return d_output[d] * output[d]; });
     if (cap_ != 0) return capped_row(log_sum_exp, sum, seen, scores, d_probabilities);

@@ -31,7 +31,7 @@ namespace mfsdp::kernels {
   return check_positions(kernel, s.positions, s.batch * s.seq_len, s.seq_len);
 }
 [[nodiscard]] inline Result<void> check_documents(const Kernel& kernel, const RopeShape& s) {
-  return check_positions(kernel, s.positions, s.tokens, s.seq_len);
+  return check_positions(kernel, s.positions, s.places(), s.seq_len);
 }
 
 [[nodiscard]] inline Result<void> check_documents(const Kernel& kernel, const LatentShape& s) {

@@ -1,6 +1,7 @@
 #include "verify/cpu/kernels/attention.hpp"
 #include "verify/cpu/kernels/check_positions.hpp"
 #include "verify/cpu/kernels/head_groups.hpp"
+#include "verify/cpu/kernels/key_columns.hpp"
 #include "verify/cpu/kernels/run_kind.hpp"
 
 namespace mfsdp::kernels {
@@ -41,6 +42,16 @@ Result<void> run_kind(const KernelRun<K::split_heads>& run) {
 template <>
 Result<void> run_kind(const KernelRun<K::join_heads>& run) {
   return run([](const auto& k) { join_heads(k); });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::take_keys>& run) {
+  return run([](const auto& k) { take_keys(k); });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::join_keys>& run) {
+  return run([](const auto& k) { join_keys(k); });
 }
 
 }  // namespace mfsdp::kernels

@@ -4,6 +4,12 @@
 //
 //   qkv -> by groups -all_to_all-> of whole sequences -RoPE-> query_key, attention
 //   attention of whole sequences -all_to_all-> by groups -> attention
+//
+// Or only attention works on whole sequences, with the queries of a rank's tokens and the keys of
+// all. These come by an all_gather over cp, the terms of their gradients go by a reduce_scatter:
+//
+//   own_keys (rows) -all_gather-> all_keys (whole)
+//   d_all_keys (partial) -reduce_scatter-> d_own_keys (rows)
 #pragma once
 
 #include <array>
@@ -37,25 +43,51 @@ inline constexpr std::array kSteps{
     model_step(K::join_heads, 0, reads("input", d_qkv_groups), makes("output", d_qkv)),
 };
 
-/// Values that an all_to_all over cp moves: as they are sent, and as they are received.
-inline constexpr std::array kExchanged{
-    std::pair{qkv_groups, qkv_sequences},
-    std::pair{attention_sequences, attention_groups},
-    std::pair{d_attention_groups, d_attention_sequences},
-    std::pair{d_qkv_sequences, d_qkv_groups},
+/// Where ranks gather keys. RoPE is that of all models, on a rank's tokens.
+inline constexpr std::array kGatheredSteps{
+    model_step(K::take_keys, 0, reads("key", query_key, Part::key),
+               reads("value", qkv, Part::value), makes("output", own_keys)),
+    model_step(K::attention_forward, 0, reads("query", query_key), reads("key", all_keys),
+               reads("value", all_keys, Part::own_value), makes("output", attention),
+               makes("log_sum_exp", log_sum_exp), kInDocuments),
+    model_step(K::attention_backward, 0, reads("query", query_key), reads("key", all_keys),
+               reads("value", all_keys, Part::own_value), reads("output", attention),
+               reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp),
+               makes("d_query", d_query), makes("d_key_value", d_all_keys), kInDocuments),
+    model_step(K::join_keys, 0, reads("query", d_query), reads("key_value", d_own_keys),
+               makes("output", d_rotated, Part::unrotated)),
 };
 
-/// Nothing where the model sends no such value.
-[[nodiscard]] constexpr std::optional<Value> received_of(Value value) {
-  for (const auto& [out, in] : kExchanged)
-    if (out == value) return in;
+/// A value that a collective over cp moves: as ranks send it, and as they receive it.
+struct Moved {
+  CollectiveKind kind = CollectiveKind::all_to_all;
+  Value sent = Value::unknown;
+  Value received = Value::unknown;
+};
+
+inline constexpr std::array kExchanged{
+    Moved{CollectiveKind::all_to_all, qkv_groups, qkv_sequences},
+    Moved{CollectiveKind::all_to_all, attention_sequences, attention_groups},
+    Moved{CollectiveKind::all_to_all, d_attention_groups, d_attention_sequences},
+    Moved{CollectiveKind::all_to_all, d_qkv_sequences, d_qkv_groups},
+    Moved{CollectiveKind::all_gather, own_keys, all_keys},
+    Moved{CollectiveKind::reduce_scatter, d_all_keys, d_own_keys},
+};
+
+/// Nothing where no such collective moves the value. Terms are summed, and nothing else is.
+[[nodiscard]] constexpr std::optional<Value> received_of(Value value, CollectiveKind kind,
+                                                         Reduction reduction) {
+  const bool sums = kind == CollectiveKind::reduce_scatter;
+  if (reduction != (sums ? Reduction::sum : Reduction::none)) return std::nullopt;
+  for (const Moved& moved : kExchanged)
+    if (moved.sent == value && moved.kind == kind) return moved.received;
   return std::nullopt;
 }
 
-/// Works on whole sequences, with the heads of one rank.
-[[nodiscard]] constexpr bool is_of_sequences(KernelKind kind) {
-  return kind == K::attention_forward || kind == K::attention_backward || kind == K::rope_forward ||
-         kind == K::rope_backward;
+/// Works on whole sequences: with the heads of one rank, or on all `keys` with a rank's queries.
+[[nodiscard]] constexpr bool is_of_sequences(KernelKind kind, bool keys) {
+  if (kind == K::attention_forward || kind == K::attention_backward) return true;
+  return !keys && (kind == K::rope_forward || kind == K::rope_backward);
 }
 
 }  // namespace mfsdp::context_parallel

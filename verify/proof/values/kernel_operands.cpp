@@ -48,7 +48,9 @@ using enum KernelKind;
   const bool attends = kernel.kind == attention_forward || kernel.kind == attention_backward;
   if (!attends || operand.role == "query") return 0;
   const std::int64_t head_dim = kernel.attribute("head_dim");
-  const std::int64_t query = checked_mul(kernel.attribute("heads"), head_dim);
+  // Gathered rows have keys and values alone.
+  const bool gathered = kernel.find_attribute("parts") != nullptr;
+  const std::int64_t query = gathered ? 0 : checked_mul(kernel.attribute("heads"), head_dim);
   if (operand.role == "key") return query;
   if (operand.role == "value")
     return checked_add(query, checked_mul(kernel.attribute("kv_heads"), head_dim));
@@ -84,10 +86,14 @@ class OperandCheck {
     sizes_.emplace_back("token_rows", config.token_rows());
     if (kernel.kind == permute_rows || kernel.kind == combine_rows)
       sizes_.emplace_back("room", room_of(kernel));
+    const std::int64_t parts = std::max<std::int64_t>(value("parts").value_or(1), 1);
+    sizes_.emplace_back("queries", value("seq").value_or(0) / parts);
+    if (const auto rows = value("rows")) sizes_.emplace_back("places", checked_mul(*rows, parts));
     const auto head_dim = value("head_dim");
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys && head_dim) {
       const std::int64_t columns = value("value_dim").value_or(*head_dim);
       if (!value("value_dim")) sizes_.emplace_back("value_dim", columns);
+      sizes_.emplace_back("key_value_width", checked_mul(*keys, checked_add(*head_dim, columns)));
       sizes_.emplace_back("qkv_width", checked_add(checked_mul(checked_add(*all, *keys), *head_dim),
                                                    checked_mul(*keys, columns)));
     }
@@ -255,13 +261,16 @@ class OperandCheck {
     const std::int64_t rotated =
         checked_mul(checked_add(model.heads, model.kv_heads), model.head_dim);
     const bool values = operand.role == "value";
-    const std::int64_t all = model.qkv_width();
+    const bool gathered = config_.gathers_keys() && (operand.role == "key" || values);
+    const std::int64_t all =
+        gathered ? checked_mul(model.kv_heads, checked_mul(2, model.head_dim)) : model.qkv_width();
     const std::int64_t columns = values ? model.value_head_dim() : model.head_dim;
     std::vector<std::int64_t> strides{row, head_dim, 1};
     if (operand.shape.size() == 4) strides = {checked_mul(operand.shape[2], row), head_dim, row, 1};
     const bool in_rows =
         operand.strides == strides || (operand.strides.empty() && operand.shape.size() == 3);
-    if (head_dim == columns && in_rows && (row == all || row == rotated)) return std::nullopt;
+    if (head_dim == columns && in_rows && (row == all || (row == rotated && !gathered)))
+      return std::nullopt;
     return fmt::format(
         "operand '{}' has shape [{}] and strides [{}]; expected heads in rows of {} or {}",
         operand.role, fmt::join(operand.shape, ", "), fmt::join(operand.strides, ", "), rotated,

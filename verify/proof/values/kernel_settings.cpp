@@ -8,6 +8,7 @@
 #include "core/plan/fp8.hpp"
 #include "core/plan/kernel_spec.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
+#include "verify/proof/values/causal_pairs.hpp"
 
 namespace mfsdp {
 namespace {
@@ -61,6 +62,8 @@ class SettingsCheck {
     if (attends && is_not("value_dim", {.num = model.value_dim}))
       return unlike("value_dim", {.num = model.value_dim});
     if (auto wrong = check_groups()) return wrong;
+    if (auto wrong = check_share()) return wrong;
+    if (auto wrong = check_key_columns()) return wrong;
     if (auto wrong = check_scores(attends)) return wrong;
     if (auto wrong = check_parts()) return wrong;
     if (auto wrong = check_routing()) return wrong;
@@ -163,6 +166,46 @@ class SettingsCheck {
     for (const auto& [name, configured] :
          {std::pair{"cols", of_all(heads)}, std::pair{"groups", ranks},
           std::pair{"key_cols", has_keys ? of_all(model.kv_heads) : 0}})
+      if (is_not(name, {.num = configured})) return unlike(name, {.num = configured});
+    return std::nullopt;
+  }
+
+  /// Attention and RoPE of a rank's part of each sequence: index on cp, of as many parts as ranks.
+  [[nodiscard]] std::optional<std::string> check_share() const {
+    const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
+    if (!attends && kernel_.kind != rope_forward && kernel_.kind != rope_backward)
+      return std::nullopt;
+    const std::int64_t ranks = config_.gathers_keys() ? config_.mesh.size(Axis::cp) : 0;
+    const Attribute* part = kernel_.find_attribute("part");
+    if (is_not("parts", {.num = ranks})) return unlike("parts", {.num = ranks});
+    if (ranks == 0 && part != nullptr)
+      return "has attribute 'part', but it works on whole sequences";
+    if (kernel_.kind == attention_backward)
+      for (const auto& [role, is_of_part] :
+           {std::pair{"d_qkv", false}, {"d_query", true}, {"d_key_value", true}})
+        if ((operand_of(kernel_, role) != nullptr) != (is_of_part == (ranks != 0)))
+          return fmt::format("{} operand '{}'",
+                             operand_of(kernel_, role) == nullptr ? "lacks" : "has", role);
+    if (ranks == 0) return std::nullopt;
+    if (part == nullptr) return "lacks attribute 'part'";
+    if (attends)
+      if (auto wrong = wrong_pairs(*part, config_.mesh)) return wrong;
+    Attribute wanted("part", std::int64_t{0});
+    wanted.per = {{.axis = Axis::cp, .step = 1}};
+    if (*part == wanted) return std::nullopt;
+    return "has another part of each sequence than that of its index on cp, attribute 'part'";
+  }
+
+  /// Columns of a rank's keys and values, and of its queries.
+  [[nodiscard]] std::optional<std::string> check_key_columns() const {
+    if (kernel_.kind != take_keys && kernel_.kind != join_keys) return std::nullopt;
+    const ModelShape& model = config_.model;
+    const std::int64_t keys = checked_mul(model.kv_heads, model.head_dim);
+    const std::int64_t queries = checked_mul(model.heads, model.head_dim);
+    const bool joins = kernel_.kind == join_keys;
+    for (const auto& [name, configured] :
+         {std::pair{"key_cols", keys}, std::pair{"query_cols", joins ? queries : 0},
+          std::pair{"cols", joins ? checked_add(queries, checked_mul(2, keys)) : 0}})
       if (is_not(name, {.num = configured})) return unlike(name, {.num = configured});
     return std::nullopt;
   }

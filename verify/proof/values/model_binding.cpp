@@ -108,7 +108,7 @@ class Binder {
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
     out_.takes_tokens = takes_tokens(plan_);
-    if (divided().sequences) out_.unrotated = Value::d_qkv_sequences;
+    if (divided().sequences && !divided().keys) out_.unrotated = Value::d_qkv_sequences;
     if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
       return std::move(out_);
     out_.applies = true;
@@ -320,7 +320,7 @@ class Binder {
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
     if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
-    if (divided().sequences && context_parallel::is_of_sequences(kernel.kind))
+    if (divided().sequences && context_parallel::is_of_sequences(kernel.kind, divided().keys))
       tokens = program_.config.sequence_tokens();
     // Ranks of tp may have other rows of a value each; which of the two it is shows in its layout.
     // Rows of experts are always a rank's own.
@@ -456,7 +456,8 @@ class Binder {
 
   [[nodiscard]] Divided divided() const {
     return {.experts = program_.config.is_expert_parallel(),
-            .sequences = program_.config.mesh.size(Axis::cp) > 1};
+            .sequences = program_.config.mesh.size(Axis::cp) > 1,
+            .keys = program_.config.gathers_keys()};
   }
 
   /// States that it works on rows that ranks have sent.
@@ -610,6 +611,7 @@ class Binder {
         break;
       case Part::key: bound.skip = columns(model.heads); break;
       case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;
+      case Part::own_value: bound.skip = columns(model.kv_heads); break;
       case Part::second_half: bound.skip = bytes; break;
       case Part::keys_half:
         bound.skip = model.kv_heads > 0 ? product_of(bytes / model.kv_heads, model.heads) : bytes;

@@ -197,6 +197,12 @@ enum class Value : std::uint8_t {
   d_attention_sequences,
   d_qkv_sequences,
   d_qkv_groups,
+  // Keys and values, first those of a rank's tokens, then those of all tokens of the sequence.
+  own_keys,
+  all_keys,
+  d_query,
+  d_all_keys,  ///< a rank's term, of its queries
+  d_own_keys,
   // The softmax of each row: over the part of the vocabulary that a rank of tp has, and the parts of
   // all ranks.
   own_softmax,
@@ -264,9 +270,12 @@ constexpr auto value_names(Value) {
       "d_product without adapters", "log-probabilities of labels", "qkv by groups of heads",
       "qkv of whole sequences", "attention of whole sequences", "attention by groups of heads",
       "d_attention by groups of heads", "d_attention of whole sequences",
-      "d_qkv of whole sequences", "d_qkv by groups of heads", "part of a softmax",
-      "parts of a softmax", "the weight of qkv", "the weight of attention_out",
-      "the weight of gate_up", "the weight of down", "no largest magnitude");
+      "d_qkv of whole sequences", "d_qkv by groups of heads", "keys and values of a rank's tokens",
+      "keys and values of all tokens", "gradient of queries",
+      "a rank's term of the gradient of keys and values of all tokens",
+      "gradient of keys and values of a rank's tokens", "part of a softmax", "parts of a softmax",
+      "the weight of qkv", "the weight of attention_out", "the weight of gate_up",
+      "the weight of down", "no largest magnitude");
 }
 
 /// The form in which a value is held. A cast is of one FP8 type, which its scale is for.
@@ -323,6 +332,7 @@ enum class Part : std::uint8_t {
   positions,    ///< of tokens; an operand of models whose documents are masked, and of no others
   key,          ///< columns after the query's
   value,        ///< columns after query and key
+  own_value,    ///< columns after key, where there is no query
   second_half,  ///< as long as the operand itself
   keys_half,    ///< after rows as wide as all query heads, where its own are as wide as key heads
   /// Made: d_rotated, but d_qkv (with cp that of whole sequences) in the value's columns, which are
@@ -339,7 +349,7 @@ struct Flow {
   Part part = Part::rows;
 };
 
-inline constexpr std::size_t kMostFlows = 8;
+inline constexpr std::size_t kMostFlows = 9;
 
 struct ModelStep {
   KernelKind kind = KernelKind::gemm;
@@ -365,10 +375,12 @@ struct ModelStep {
   return {.kind = kind, .variant = variant, .parameter = parameter, .flows = {flows...}};
 }
 
-/// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence.
+/// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence. Of
+/// these they exchange heads, or gather keys.
 struct Divided {
   bool experts = false;
   bool sequences = false;
+  bool keys = false;  ///< gathered
 };
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.

@@ -360,7 +360,7 @@ void ModelValues::check_outside(const CellUse& use) {
                                 to_string(wanted)));
 }
 
-/// Collectives move two kinds of model values, rows of experts and rows of heads: `base_` is then
+/// Collectives move three kinds of model values, rows of experts, rows of heads, and keys: `base_` is then
 /// the received value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
   const CellUse* input = use_of(&collective.input);
@@ -381,15 +381,22 @@ void ModelValues::exchange(const Collective& collective) {
   const std::vector<Axis> axes =
       with_several_ranks(communicator.axes, unrolled_.program->config.mesh);
   const bool shares_sequences = unrolled_.program->config.mesh.size(Axis::cp) > 1;
-  const auto received = shares_sequences ? context_parallel::received_of(first.value)
-                                         : expert_parallel::received_of(first.value);
+  const auto received =
+      shares_sequences
+          ? context_parallel::received_of(first.value, collective.kind, collective.reduction)
+      : collective.kind == CollectiveKind::all_to_all ? expert_parallel::received_of(first.value)
+                                                      : std::nullopt;
   const Axis along = shares_sequences ? Axis::cp : Axis::ep;
-  if (collective.kind != CollectiveKind::all_to_all || !received || axes != std::vector{along})
+  if (!received || axes != std::vector{along})
     return report_mismatch(
         shares_sequences
-            ? fmt::format("moves {} by a {}; expected an all_to_all over cp of a value that is "
-                          "whole by rows or by heads",
-                          in_words(first), to_string(collective.kind))
+            ? fmt::format("moves {} by a {}; expected {}", in_words(first),
+                          to_string(collective.kind),
+                          unrolled_.program->config.gathers_keys()
+                              ? "an all_gather over cp of a rank's keys, or a reduce_scatter of "
+                                "terms of gradients of all keys"
+                              : "an all_to_all over cp of a value that is whole by rows or by "
+                                "heads")
             : fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
                           "the ranks of its experts read",
                           in_words(first), to_string(collective.kind)));

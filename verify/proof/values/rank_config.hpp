@@ -6,14 +6,14 @@
 namespace mfsdp {
 
 /// With tp each rank has an equal number of heads and of the MLP's features, with cp an equal number
-/// of heads in attention. Everything else is as configured. A size that the ranks do not divide
+/// of heads in attention, if these are what ranks exchange. Everything else is as configured. A size that the ranks do not divide
 /// stays whole, which no kernel of a rank then has.
 [[nodiscard]] inline PlanConfig config_on_rank(PlanConfig config) {
   const std::int64_t ranks = config.mesh.size(Axis::tp);
   ModelShape& model = config.model;
   for (std::int64_t* size : {&model.heads, &model.kv_heads, &model.intermediate})
     if (*size % ranks == 0) *size /= ranks;
-  const std::int64_t parts = config.mesh.size(Axis::cp);
+  const std::int64_t parts = config.gathers_keys() ? 1 : config.mesh.size(Axis::cp);
   for (std::int64_t* size : {&model.heads, &model.kv_heads})
     if (*size % parts == 0) *size /= parts;
   return config;

@@ -303,5 +303,79 @@ TEST(Attention, LogSumExpOfTheFirstPositionIsItsOnlyScore) {
   EXPECT_DOUBLE_EQ(c.output[1], 6);
 }
 
+/// Queries of each part see keys in the order of ranks: outputs are those of the whole sequence, and
+/// gradients of keys add up to them.
+RC_GTEST_PROP(Attention, PartsOfASequenceMakeTheWhole, ()) {
+  AttentionCase c = any_case();
+  c.s.batch = 1;
+  const std::int64_t parts = *rc::gen::inRange(2, 5);
+  c.s.seq_len = 2 * parts * *rc::gen::inRange(1, 4);
+  const bool documents = !c.positions.empty();
+  c = AttentionCase(c.s, 3);
+  if (documents) c.cut_documents([](std::int64_t) { return *rc::gen::inRange(0, 3) == 0; });
+  c.forward();
+  const Values d_output = c.random(std::ssize(c.output));
+  const Values whole = c.backward(d_output);
+  Values sum(whole.size(), 0.0);
+  const std::int64_t keys = c.s.kv_heads * (c.s.head_dim + c.s.values());
+  const std::int64_t queries = c.s.heads * c.s.head_dim;
+  Values all_keys(static_cast<std::size_t>(c.s.seq_len * keys));
+  const SequenceShare any{.parts = parts};
+  for (std::int64_t place = 0; place < c.s.seq_len; ++place)
+    std::copy_n(c.qkv.begin() + place * c.row() + queries, keys,
+                all_keys.begin() + any.gathered_row(place, c.s.seq_len) * keys);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    AttentionShape s = c.shape();
+    s.share = {.parts = parts, .part = part, .is_part = true};
+    const std::int64_t rows = s.queries();
+    Values query, d_out;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto from = c.qkv.begin() + s.place(row) * c.row();
+      query.insert(query.end(), from, from + queries);
+      const auto gradient = d_output.begin() + s.place(row) * c.width();
+      d_out.insert(d_out.end(), gradient, gradient + c.width());
+    }
+    Values output(d_out.size()), log_sum_exp(static_cast<std::size_t>(rows * s.heads));
+    Values d_query(query.size()), d_keys(all_keys.size());
+    const std::int64_t values = s.kv_heads * s.head_dim;
+    const auto view = [](auto* data, std::int64_t count, std::int64_t row, std::int64_t column,
+                         std::int64_t head_dim) {
+      return heads_in_rows(data, count, head_dim, row, column);
+    };
+    const double* const of_all = all_keys.data();
+    const AttentionForward<double> forward{
+        .shape = s,
+        .query = view(static_cast<const double*>(query.data()), rows, queries, 0, s.head_dim),
+        .key = view(of_all, s.seq_len, keys, 0, s.head_dim),
+        .value = view(of_all, s.seq_len, keys, values, s.values()),
+        .output = view(output.data(), rows, c.width(), 0, s.values()),
+        .log_sum_exp = log_sum_exp.data()};
+    attention_forward(forward);
+    attention_backward<double>(
+        {.shape = s,
+         .query = forward.query,
+         .key = forward.key,
+         .value = forward.value,
+         .output = view(static_cast<const double*>(output.data()), rows, c.width(), 0, s.values()),
+         .d_output = view(static_cast<const double*>(d_out.data()), rows, c.width(), 0, s.values()),
+         .log_sum_exp = log_sum_exp.data(),
+         .d_query = view(d_query.data(), rows, queries, 0, s.head_dim),
+         .d_key = view(d_keys.data(), s.seq_len, keys, 0, s.head_dim),
+         .d_value = view(d_keys.data(), s.seq_len, keys, values, s.values())});
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t i = 0; i < c.width(); ++i)
+        RC_ASSERT(std::fabs(output[static_cast<std::size_t>(row * c.width() + i)] -
+                            c.output[static_cast<std::size_t>(s.place(row) * c.width() + i)]) <
+                  1e-13);
+      std::copy_n(d_query.begin() + row * queries, queries, sum.begin() + s.place(row) * c.row());
+    }
+    for (std::int64_t place = 0; place < s.seq_len; ++place)
+      for (std::int64_t i = 0; i < keys; ++i)
+        sum[static_cast<std::size_t>(place * c.row() + queries + i)] +=
+            d_keys[static_cast<std::size_t>(s.key_row(place) * keys + i)];
+  }
+  RC_ASSERT(relative_error(sum, whole) < 1e-12);
+}
+
 }  // namespace
 }  // namespace mfsdp::kernels

@@ -1,0 +1,121 @@
+// Ranks that share sequences and gather keys come to the loss and the weights of one rank: in fp64 up
+// to what rounding of sums makes, in bf16 as near as bf16 is.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/gpu_backend/train/equality_runs.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::fault_of;
+using test::Skewed;
+using test::Told;
+
+/// A way to train on eight sequences a step.
+struct Gathered {
+  std::int64_t outer = 1;
+  std::int64_t shard = 1;
+  std::int64_t cp = 1;
+  Strategy strategy = Strategy::optim_grads_params;
+  Recompute recompute = Recompute::selective;
+};
+
+std::string in_words(const Gathered& way) {
+  return std::to_string(way.outer) + " x " + std::to_string(way.shard) + " x cp " +
+         std::to_string(way.cp) + ", " + std::string(to_string(way.strategy));
+}
+
+PlanConfig config_of(const Gathered& way, PlanConfig config) {
+  config.mesh = data_parallel_mesh(way.outer, way.shard);
+  config.mesh.resize(Axis::cp, way.cp);
+  if (way.cp > 1) config.cp_comm = ContextExchange::all_gather;
+  config.strategy = way.strategy;
+  config.recompute.kind = way.recompute;
+  config.microbatches = 8 / (way.outer * way.shard);
+  return config;
+}
+
+/// One key head for all queries, which no ranks could divide.
+PlanConfig one_key_head(DType dtype) {
+  PlanConfig config = test::nano(1);
+  config.model.heads = 3;
+  config.model.kv_heads = 1;
+  config.logits_chunk = 5;  // the last chunk is shorter
+  config.param_dtype = dtype;
+  if (dtype == DType::fp64)
+    config.main_dtype = config.grad_dtype = config.reduce_dtype = DType::fp64;
+  return config;
+}
+
+Told run_gathered(const Gathered& way, const PlanConfig& shape, std::int64_t steps) {
+  const Skewed data(shape.model.vocab, 64, shape.document_mask);
+  const PlanConfig config = config_of(way, shape);
+  Told told = test::train(config, steps, data);
+  EXPECT_EQ(fault_of(told), "") << in_words(way);
+  EXPECT_TRUE(told.allocated_as_planned) << in_words(way);
+  return told;
+}
+
+double furthest(const test::Weights& a, const test::Weights& b) {
+  double most = 0;
+  for (const auto& [name, values] : a)
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double apart = std::fabs(double{values[i]} - double{b.at(name)[i]});
+      most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+    }
+  return most;
+}
+
+void expect_one_rank(const PlanConfig& shape) {
+  using enum Strategy;
+  const Told one = run_gathered({.strategy = no_shard}, shape, 3);
+  for (const Gathered& way : {Gathered{.cp = 2},
+                              {.cp = 4, .recompute = Recompute::full},
+                              {.shard = 2, .cp = 2, .recompute = Recompute::none},
+                              {.shard = 2, .cp = 2, .strategy = optim_grads},
+                              {.outer = 2, .cp = 4, .strategy = optim},
+                              {.cp = 8, .strategy = no_shard}}) {
+    const Told told = run_gathered(way, shape, 3);
+    ASSERT_EQ(told.steps.size(), one.steps.size());
+    for (std::size_t s = 0; s < one.steps.size(); ++s) {
+      EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 1e-6) << in_words(way);
+      EXPECT_NEAR(told.steps[s].grad_norm, one.steps[s].grad_norm, 1e-6) << in_words(way);
+    }
+    EXPECT_TRUE(told.torn.empty()) << in_words(way);
+    EXPECT_LT(furthest(told.weights, one.weights), 1e-6) << in_words(way);
+    EXPECT_LT(furthest(told.gradients, one.gradients), 1e-6) << in_words(way);
+  }
+}
+
+/// Sums of ranks' terms are rounded in another order; nothing else differs.
+TEST(GatheredKeysRuns, HaveTheWeightsOfOneRankInFp64) {
+  expect_one_rank(one_key_head(DType::fp64));
+}
+
+/// A window reaches into chunks of other ranks, and documents begin and end in any.
+TEST(GatheredKeysRuns, HaveThemWithWindowsAndDocuments) {
+  PlanConfig config = one_key_head(DType::fp64);
+  config.model.qkv_bias = true;
+  config.model.tied_embeddings = false;
+  config.model.sliding_window = 6;
+  config.model.sliding_layers = {0, 2};
+  config.document_mask = true;
+  expect_one_rank(config);
+}
+
+TEST(GatheredKeysRuns, StayNearOneRankInBf16) {
+  const PlanConfig shape = one_key_head(DType::bf16);
+  const Told one = run_gathered({.strategy = Strategy::no_shard}, shape, 4);
+  for (const Gathered& way : {Gathered{.cp = 2}, Gathered{.shard = 2, .cp = 4}}) {
+    const Told told = run_gathered(way, shape, 4);
+    for (std::size_t s = 0; s < one.steps.size(); ++s)
+      EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 0.02) << in_words(way);
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,69 @@
+// A plan of four ranks that share a sequence and gather keys, on the CPU: loss and gradients are those
+// of one rank with the whole sequence. Tokens are cut here, by a rule written down once more.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
+#include "tests/verify/cpu/oracle/training_step.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kSharing = 4;
+constexpr std::int64_t kTokens = 48;  ///< of the sequence: eight chunks of six
+
+PlanConfig one_sequence() {
+  PlanConfig config = test::small_config(1, 2);
+  config.model.kv_heads = 1;
+  config.model.sliding_layers = {1};
+  config.model.sliding_window = 20;
+  config.seq_len = kTokens;
+  config.model.max_seq_len = kTokens;
+  config.strategy = Strategy::no_shard;
+  config.param_dtype = config.main_dtype = config.grad_dtype = config.reduce_dtype = DType::fp64;
+  config.document_mask = true;
+  return config;
+}
+
+/// The rank's ids and labels, and positions of all tokens.
+void take_chunks(std::int64_t rank, std::span<const std::int32_t> whole,
+                 std::span<std::int32_t> own) {
+  const std::array<std::int64_t, 2> chunks{rank, 7 - rank};
+  std::size_t at = 0;
+  for (const std::int64_t row : {0, 1})
+    for (const std::int64_t chunk : chunks)
+      for (std::int64_t t = 0; t < 6; ++t)
+        own[at++] = whole[static_cast<std::size_t>(row * kTokens + chunk * 6 + t)];
+  for (std::int64_t t = 0; t < kTokens; ++t)
+    own[at++] = whole[static_cast<std::size_t>(2 * kTokens + t)];
+}
+
+TEST(GatheredKeys, HaveTheLossAndTheGradientsOfOneRank) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    PlanConfig config = one_sequence();
+    const Program whole = build_program(config, {}).value();
+    config.recompute.kind = recompute;
+    config.mesh.resize(Axis::cp, kSharing);
+    config.cp_comm = ContextExchange::all_gather;
+    const Program shared = build_program(config, {}).value();
+    const test::Tensors weights = test::random_weights(whole, 1);
+    const test::Batches batch = test::random_batches(whole, 2);
+    test::TrainingStep alone(whole, batch);
+    test::TrainingStep step(shared, [&](std::int64_t rank, std::int64_t microbatch, auto own) {
+      std::vector<std::int32_t> all(3 * kTokens);
+      batch(0, microbatch, all);
+      take_chunks(rank, all, own);
+    });
+    const test::StepOutcome expected = alone.run(weights);
+    const test::StepOutcome found = step.run(weights);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-9 * expected.loss) << to_string(recompute);
+    for (const auto& [name, values] : expected.gradients)
+      EXPECT_LT(test::relative_error(found.gradients.at(name), values), 1e-9) << name;
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp
