@@ -88,6 +88,8 @@ constexpr std::array kInert{
     InertField{"units[]{*}", "found by id and position: the order is free"},
     InertField{"pools[]", "found by id; one without buffers may be missing"},
     InertField{"groups[].reduce[]", "a sum over axes in any order"},
+    InertField{"groups[].reduce", "of a group that does not train: nothing is summed"},
+    InertField{"buffers[].pool", "bytes that are free there then: lifetimes and races are proved"},
     InertField{"pools[].alignment", "where buffers lie is proved"},
     InertField{"config.model.max_seq_len", "a limit of seq_len"},
     InertField{"config.logits_chunk", "how the head was cut: the proofs see the cuts"},
