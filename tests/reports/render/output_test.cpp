@@ -134,8 +134,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 50, row.end() - 45);
-    cells.insert(cells.end(), row.end() - 38, row.end());
+    std::vector<std::string> cells(row.end() - 51, row.end() - 46);
+    cells.insert(cells.end(), row.end() - 39, row.end());
     return cells;
   };
   EXPECT_THAT(
@@ -156,13 +156,13 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
                            "embed", "true", "0.5", "100", "attention", "copy_engine", "symmetric",
                            "3", "16", "2.5", "q_proj,v_proj", "8", "1.25", "optim", "150", "170",
                            "3", "40", "5", "0.001", "0.01", "0.02", "complete", "", "nf4", "off",
-                           "0", "fast_forward", "0", "max", "false"));
+                           "0", "fast_forward", "0", "max", "false", "a2a"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith(
                   "| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
                   "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
                   "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj | 8 | 1.25 | optim | "
-                  "nf4 | off | 0 | fast_forward | 0 | max | false |\n"));
+                  "nf4 | off | 0 | fast_forward | 0 | max | false | a2a |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};
