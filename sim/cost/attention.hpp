@@ -90,8 +90,8 @@ inline constexpr AttentionLosses kMaskedAttention{.fixed_ns{60'000, 150'000},
 /// work is w (2 seq - w) + 2 window_edge seq instead of seq (seq + edge), as tiles are masked on
 /// both sides of the window; it never exceeds the work without a window. Documents and softcaps have
 /// factors on the time, and so have windows that are masked rather than skipped: that of documents.
-/// Of a part of a sequence the work is its share. A small number of 128-query tiles leaves SMs idle. A deterministic backward takes 1.087 times as
-/// long, the mean of three lengths.
+/// A part of a sequence has its share of the work. A small number of 128-query tiles leaves SMs
+/// idle. A deterministic backward takes 1.087 times as long, the mean of three lengths.
 class AttentionCost {
  public:
   /// Requires a row of each direction.

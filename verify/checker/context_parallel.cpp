@@ -80,7 +80,7 @@ std::vector<Flow> Model::gathered_inputs() const {
           of_all("key", 0), of_all("value", keys)};
 }
 
-/// What a rank adds to the gradients of queries and of all keys.
+/// The terms that a rank adds to the gradients of queries and of all keys.
 std::vector<Flow> Model::gathered_gradients() const {
   return {makes("d_query", compute_, {attended_, heads_ * head_dim_}, "d_query"),
           makes("d_key_value", compute_, {places_, 2 * kv_heads_ * head_dim_}, kTermOfKeys)};

@@ -201,7 +201,7 @@ struct AttentionBackward {
     const std::int64_t rows = shape.queries();
     output = heads_in_rows(made, rows, shape.values(), width, 0);
     d_output = heads_in_rows(d_made, rows, shape.values(), width, 0);
-    // Of whole sequences the three are columns of one row.
+    // For whole sequences the three are columns of one row.
     const std::int64_t row = is_shared ? shape.key_value_width() : shape.qkv_width();
     const std::int64_t begin = is_shared ? 0 : queries;
     T* const key_rows = (is_shared ? d_keys : d_qkv).data();

@@ -375,8 +375,8 @@ struct ModelStep {
   return {.kind = kind, .variant = variant, .parameter = parameter, .flows = {flows...}};
 }
 
-/// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence. Of
-/// these they exchange heads, or gather keys.
+/// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence. Ranks
+/// that divide tokens exchange heads, or gather keys.
 struct Divided {
   bool experts = false;
   bool sequences = false;
