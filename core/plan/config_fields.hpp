@@ -425,15 +425,14 @@ inline constexpr std::array kConfigFields{
                 .flag = "--fp8-gather",
                 .help = "with --fp8: cast weights once a step, gather casts",
                 .age = FieldAge::last},
-    ConfigField{
-        .name = "cp_comm",
-        .member = &PlanConfig::cp_comm,
-        .topic = FieldTopic::parallelism,
-        .flag = "--cp-comm",
-        .flag_value = "C",
-        .help = "with --cp: a2a (Ulysses: attention by heads), all_gather (of keys); p2p of mcore",
-        .takes_list = true,
-        .age = FieldAge::last},
+    ConfigField{.name = "cp_comm",
+                .member = &PlanConfig::cp_comm,
+                .topic = FieldTopic::parallelism,
+                .flag = "--cp-comm",
+                .flag_value = "C",
+                .help = "with --cp: a2a (Ulysses), all_gather (of keys); p2p (ring) of mcore",
+                .takes_list = true,
+                .age = FieldAge::last},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.

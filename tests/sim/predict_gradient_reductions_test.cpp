@@ -82,6 +82,7 @@ TEST(AwaitedKindsOf, OtherEnginesMoveRowsOverTpAndKeysOverCp) {
     const EnginePlan plan = shared_plan(comm);
     const Plan& train = *plan.program.find_plan(PlanRole::train);
     const AwaitedKinds kinds(plan.program, train);
+    const Awaited of_context = comm == std::string("a2a") ? Awaited::heads : Awaited::keys;
     for (const Segment& segment : train.segments)
       for (const Op& op : segment.ops) {
         const auto* made = std::get_if<Collective>(&op.body);
@@ -89,7 +90,7 @@ TEST(AwaitedKindsOf, OtherEnginesMoveRowsOverTpAndKeysOverCp) {
         const std::string& among = plan.program.communicators[made->communicator.value].purpose;
         const Awaited expected = op.phase == Phase::reduce ? Awaited::gradients
                                  : among == "tensor"       ? Awaited::rows
-                                 : among == "context"      ? Awaited::heads
+                                 : among == "context"      ? of_context
                                                            : Awaited::weights;
         EXPECT_EQ(kinds.of(op, *made), expected) << op.name;
       }
