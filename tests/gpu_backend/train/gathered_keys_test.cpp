@@ -2,17 +2,14 @@
 // to what rounding of sums makes, in bf16 as near as bf16 is.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 #include <vector>
 
-#include "tests/gpu_backend/train/equality_runs.hpp"
+#include "tests/gpu_backend/train/rounded_runs.hpp"
 
 namespace mfsdp {
 namespace {
 
-using test::fault_of;
-using test::Skewed;
 using test::Told;
 
 /// A way to train on eight sequences a step.
@@ -45,29 +42,12 @@ PlanConfig one_key_head(DType dtype) {
   config.model.heads = 3;
   config.model.kv_heads = 1;
   config.logits_chunk = 5;  // the last chunk is shorter
-  config.param_dtype = dtype;
-  if (dtype == DType::fp64)
-    config.main_dtype = config.grad_dtype = config.reduce_dtype = DType::fp64;
+  test::compute_in(dtype, config);
   return config;
 }
 
 Told run_gathered(const Gathered& way, const PlanConfig& shape, std::int64_t steps) {
-  const Skewed data(shape.model.vocab, 64, shape.document_mask);
-  const PlanConfig config = config_of(way, shape);
-  Told told = test::train(config, steps, data);
-  EXPECT_EQ(fault_of(told), "") << in_words(way);
-  EXPECT_TRUE(told.allocated_as_planned) << in_words(way);
-  return told;
-}
-
-double furthest(const test::Weights& a, const test::Weights& b) {
-  double most = 0;
-  for (const auto& [name, values] : a)
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double apart = std::fabs(double{values[i]} - double{b.at(name)[i]});
-      most = std::isnan(apart) ? INFINITY : std::max(most, apart);
-    }
-  return most;
+  return test::checked_training(config_of(way, shape), steps, in_words(way));
 }
 
 void expect_one_rank(const PlanConfig& shape) {
@@ -78,17 +58,8 @@ void expect_one_rank(const PlanConfig& shape) {
                               {.shard = 2, .cp = 2, .recompute = Recompute::none},
                               {.shard = 2, .cp = 2, .strategy = optim_grads},
                               {.outer = 2, .cp = 4, .strategy = optim},
-                              {.cp = 8, .strategy = no_shard}}) {
-    const Told told = run_gathered(way, shape, 3);
-    ASSERT_EQ(told.steps.size(), one.steps.size());
-    for (std::size_t s = 0; s < one.steps.size(); ++s) {
-      EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 1e-6) << in_words(way);
-      EXPECT_NEAR(told.steps[s].grad_norm, one.steps[s].grad_norm, 1e-6) << in_words(way);
-    }
-    EXPECT_TRUE(told.torn.empty()) << in_words(way);
-    EXPECT_LT(furthest(told.weights, one.weights), 1e-6) << in_words(way);
-    EXPECT_LT(furthest(told.gradients, one.gradients), 1e-6) << in_words(way);
-  }
+                              {.cp = 8, .strategy = no_shard}})
+    test::expect_rounded_alike(run_gathered(way, shape, 3), one, in_words(way));
 }
 
 /// Sums of ranks' terms are rounded in another order; nothing else differs.

@@ -2,17 +2,14 @@
 // of sums makes, in bf16 as near as bf16 is.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 #include <vector>
 
-#include "tests/gpu_backend/train/equality_runs.hpp"
+#include "tests/gpu_backend/train/rounded_runs.hpp"
 
 namespace mfsdp {
 namespace {
 
-using test::fault_of;
-using test::Skewed;
 using test::Told;
 
 /// A way to train on eight sequences a step.
@@ -50,30 +47,12 @@ PlanConfig shape_of_runs(DType dtype) {
   PlanConfig config = test::nano(1);
   config.model.kv_heads = 4;
   config.logits_chunk = 6;  // the last chunk is shorter
-  config.param_dtype = dtype;
-  if (dtype == DType::fp64)
-    config.main_dtype = config.grad_dtype = config.reduce_dtype = DType::fp64;
+  test::compute_in(dtype, config);
   return config;
 }
 
 Told run(const Split& split, const PlanConfig& shape, std::int64_t steps) {
-  const Skewed data(shape.model.vocab, 64, false);
-  const PlanConfig config = config_of(split, shape);
-  Told told = test::train(config, steps, data);
-  EXPECT_EQ(fault_of(told), "") << in_words(split);
-  EXPECT_TRUE(told.allocated_as_planned) << in_words(split);
-  return told;
-}
-
-/// The largest difference of two elements, over all parameters.
-double most_apart(const test::Weights& a, const test::Weights& b) {
-  double most = 0;
-  for (const auto& [name, values] : a)
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double apart = std::fabs(double{values[i]} - double{b.at(name)[i]});
-      most = std::isnan(apart) ? INFINITY : std::max(most, apart);
-    }
-  return most;
+  return test::checked_training(config_of(split, shape), steps, in_words(split));
 }
 
 const std::vector<Split>& splits() {
@@ -91,17 +70,8 @@ const std::vector<Split>& splits() {
 /// Sums of terms are rounded in another order; nothing else differs.
 void expect_weights_of_one_rank(const PlanConfig& shape, const std::vector<Split>& all) {
   const Told one = run({.strategy = Strategy::no_shard}, shape, 3);
-  for (const Split& split : all) {
-    const Told told = run(split, shape, 3);
-    ASSERT_EQ(told.steps.size(), one.steps.size());
-    for (std::size_t s = 0; s < one.steps.size(); ++s) {
-      EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 1e-6) << in_words(split);
-      EXPECT_NEAR(told.steps[s].grad_norm, one.steps[s].grad_norm, 1e-6) << in_words(split);
-    }
-    EXPECT_TRUE(told.torn.empty()) << in_words(split);
-    EXPECT_LT(most_apart(told.weights, one.weights), 1e-6) << in_words(split);
-    EXPECT_LT(most_apart(told.gradients, one.gradients), 1e-6) << in_words(split);
-  }
+  for (const Split& split : all)
+    test::expect_rounded_alike(run(split, shape, 3), one, in_words(split));
 }
 
 TEST(TensorParallelRuns, HaveTheWeightsOfOneRankInFp64) {
