@@ -359,18 +359,33 @@ void check_titan_parallel(EngineKind engine, const PlanConfig& config, const Fsd
                reasons);
 }
 
-void check_parallelism(EngineKind engine, const PlanConfig& config, Modules modules,
-                       Reasons& reasons) {
-  const std::int64_t outer = config.mesh.size(Axis::dp_outer);
-  std::int64_t described = config.mesh.size(Axis::dp_shard) * outer;
+/// Whether the engine is described on all axes of the mesh.
+void check_axes(EngineKind engine, const PlanConfig& config, Modules modules, Reasons& reasons) {
+  std::int64_t described = config.mesh.size(Axis::dp_shard) * config.mesh.size(Axis::dp_outer);
   for (const Axis axis : {Axis::cp, Axis::tp})
     if (may_share(engine, modules, axis)) described *= config.mesh.size(axis);
-  if (described != config.mesh.world_size())
-    reasons.add(cannot_predict(engine,
-                               config.mesh.size(Axis::cp) > 1   ? "--cp"
-                               : config.mesh.size(Axis::tp) > 1 ? "--tp"
-                                                                : "--gpus",
-                               "parallelism other than data parallelism"));
+  if (described == config.mesh.world_size()) return;
+  const bool shares_sequences = config.mesh.size(Axis::cp) > 1;
+  const bool shares_blocks = config.mesh.size(Axis::tp) > 1;
+  std::string_view instead = "leave --engine out";
+  if (shares_sequences) {
+    instead = "leave --engine out, or take mcore";
+  } else if (shares_blocks) {
+    instead = traits_of(engine).family == EngineFamily::fsdp2
+                  ? "leave --engine out, take mcore, or add --modules torchtitan"
+                  : "leave --engine out, or take mcore";
+  }
+  reasons.add(cannot_predict(engine,
+                             shares_sequences ? "--cp"
+                             : shares_blocks  ? "--tp"
+                                              : "--gpus",
+                             "parallelism other than data parallelism", instead));
+}
+
+void check_parallelism(EngineKind engine, const PlanConfig& config, Modules modules,
+                       Reasons& reasons) {
+  check_axes(engine, config, modules, reasons);
+  const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (outer > 1 && !traits_of(engine).has_replicas)
     reasons.add(cannot_predict(engine, "--outer-dp", "replicas"));
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
