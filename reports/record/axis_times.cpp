@@ -29,7 +29,8 @@ Facts axis_facts(const Program& program, std::span<const std::int64_t> by_commun
     times[axes_text(program.communicators[i], program.config.mesh)] += by_communicator[i];
   times.erase("");
   Facts facts;
-  if (times.size() < 2) return facts;
+  const bool is_plain = times.size() == 1 && times.contains(std::string(to_string(Axis::dp_shard)));
+  if (is_plain) return facts;
   for (const auto& [axes, time] : times)
     facts.push_back(
         {.topic = std::string(kExposedTopic), .name = axes + std::string(kUnit), .value = time});

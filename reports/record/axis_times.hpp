@@ -18,7 +18,7 @@ using AxesTime = std::pair<std::string, Nanos>;
 
 /// `by_communicator`: exposed communication for each of the program's communicators, ns. Facts of
 /// topic "exposed": "tp_ns", "dp_shard+cp_ns" and so on, by axes with several ranks. None if all
-/// communicators have the same axes.
+/// communicators are over dp_shard.
 [[nodiscard]] Facts axis_facts(const Program& program,
                                std::span<const std::int64_t> by_communicator);
 

@@ -505,7 +505,7 @@ void add_communication(Screen& screen, const RunResult& run) {
   std::vector<std::string> waits;
   for (const auto& [axes, exposed] : axis_times(run.facts))
     if (exposed.value > 0) waits.push_back(fmt::format("{} {}", axes, format_duration(exposed)));
-  if (waits.size() > 1)
+  if (!waits.empty())
     screen.line(fmt::format("       exposed by axes: {}", fmt::join(waits, ", ")));
 }
 

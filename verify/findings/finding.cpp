@@ -155,6 +155,7 @@ constexpr std::array kRules{
              "Tensor-parallel collectives are to overlap without sequence parallelism."},
     RuleInfo{"MF745", "rows-without-ranks", "Sequence parallelism on one tensor-parallel rank.",
              note},
+    RuleInfo{"MF746", "rank-count", "A number of ranks that is none."},
     RuleInfo{"MF751", "no-prefetch", "No gather can hide.", note},
     RuleInfo{"MF752", "one-gradient-slot", "Backward waits for each reduction.", note},
     RuleInfo{"MF801", "not-launched", "A run left out an op of its plan."},

@@ -18,8 +18,10 @@ constexpr std::string_view kTransformerEngine =
 constexpr std::string_view kModelConfig =
     "NVIDIA/Megatron-LM megatron/core/model_parallel_config.py";
 
+/// Within bounds, so that two such numbers multiply without overflow; 1 where it is not known.
 std::int64_t ranks_of(const Configuration& c, std::string_view axis) {
-  return c.number(axis).value_or(1);
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  return std::clamp(c.number(axis).value_or(1), std::int64_t{1}, kMost);
 }
 
 std::string both(const Configuration& c, std::string_view a, std::string_view b) {
@@ -35,6 +37,9 @@ std::string exchange_of(const Configuration& c) {
 Broken tensor_shares(const Configuration& c) {
   const std::int64_t ranks = ranks_of(c, kTensor);
   if (ranks < 2) return std::nullopt;
+  const bool cuts_rows = c.is_on("sequence_parallel");
+  const std::int64_t rows = cuts_rows ? c.number("seq_length").value_or(0) : 0;
+  if (rows % (ranks * ranks_of(c, kContext)) != 0) return both(c, kTensor, "seq_length");
   for (const std::string_view size : {"num_attention_heads", "ffn_hidden_size", "hidden_size"})
     if (c.number(size).value_or(0) % ranks != 0) return both(c, kTensor, size);
   const std::int64_t groups = c.number("num_query_groups").value_or(ranks);
@@ -47,7 +52,7 @@ Broken context_shares(const Configuration& c) {
   if (ranks < 2) return std::nullopt;
   if (c.number("seq_length").value_or(0) % (2 * ranks) != 0) return both(c, kContext, "seq_length");
   if (exchange_of(c) != "a2a") return std::nullopt;
-  const std::int64_t shares = ranks * std::max(ranks_of(c, kTensor), std::int64_t{1});
+  const std::int64_t shares = ranks * ranks_of(c, kTensor);
   for (const std::string_view heads : {"num_attention_heads", "num_query_groups"})
     if (c.number(heads).value_or(0) % shares != 0)
       return shown(c, kExchange) + ", " + both(c, kContext, heads);
@@ -77,6 +82,15 @@ Broken rows_without_ranks(const Configuration& c) {
   return both(c, kRows, kTensor);
 }
 
+/// A value that is no number of ranks; shell variables are unknown.
+Broken rank_count(const Configuration& c) {
+  for (const std::string_view axis : {kTensor, kContext}) {
+    const auto setting = c.find(axis);
+    if (setting && c.number(axis).value_or(0) < 1) return shown(c, axis);
+  }
+  return std::nullopt;
+}
+
 constexpr std::array kAxisRules{
     ConfigurationRule{"MF741", "tensor-parallel ranks cannot share it equally",
                       "choose a number of ranks that divides heads and widths, and that divides "
@@ -96,6 +110,8 @@ constexpr std::array kAxisRules{
     ConfigurationRule{"MF745", "sequence parallelism needs several tensor-parallel ranks",
                       "leave sequence_parallel out, or set tensor_model_parallel_size",
                       kModelConfig, rows_without_ranks},
+    ConfigurationRule{"MF746", "it is no number of ranks", "use a whole number of at least 1",
+                      kModelConfig, rank_count},
 };
 
 }  // namespace

@@ -134,8 +134,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 51, row.end() - 46);
-    cells.insert(cells.end(), row.end() - 39, row.end());
+    std::vector<std::string> cells(row.end() - 53, row.end() - 48);
+    cells.insert(cells.end(), row.end() - 41, row.end());
     return cells;
   };
   EXPECT_THAT(
@@ -148,7 +148,7 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
           "capacity_factor", "expert_strategy", "reserved_bytes", "device_bytes", "alloc_retries",
           "host_issue_ns", "host_bound_ns", "allocated_error", "reserved_error", "device_error",
           "status", "fits_certain", "base_dtype", "fp8", "fp8_keep_bf16", "fp8_accumulate",
-          "fp8_history", "fp8_amax", "fp8_gather", "cp_comm"));
+          "fp8_history", "fp8_amax", "fp8_gather", "cp_comm", "cp", "tp"));
   EXPECT_THAT(
       last(rows[1]),
       testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
@@ -156,7 +156,7 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
                            "embed", "true", "0.5", "100", "attention", "copy_engine", "symmetric",
                            "3", "16", "2.5", "q_proj,v_proj", "8", "1.25", "optim", "150", "170",
                            "3", "40", "5", "0.001", "0.01", "0.02", "complete", "", "nf4", "off",
-                           "0", "fast_forward", "0", "max", "false", "a2a"));
+                           "0", "fast_forward", "0", "max", "false", "a2a", "1", "1"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith(
                   "| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "

@@ -150,6 +150,9 @@ const std::vector<Case>& cases() {
       {"MF741",
        R"({"model": {"tensor_model_parallel_size": 4, "sequence_parallel": true,
            "num_attention_heads": 32, "ffn_hidden_size": 2050}})"},
+      {"MF741", "--tensor-model-parallel-size 2 --sequence-parallel --seq-length 8191"},
+      {"MF746", "--tensor-model-parallel-size 0"},
+      {"MF746", "--context-parallel-size two"},
       {"MF742", "--context-parallel-size 4 --seq-length 8196"},
       {"MF742",
        "--context-parallel-size 4 --cp-comm-type a2a --tensor-model-parallel-size 4 "
