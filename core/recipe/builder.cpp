@@ -413,7 +413,7 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
 }
 
 std::vector<Attribute> Builder::norm_attributes(std::vector<Attribute> attributes) const {
-  if (config.model.zero_centered_norms) attributes.push_back({"zero_centered", 1});
+  if (config.model.zero_centered_norms) attributes.emplace_back("zero_centered", 1);
   return attributes;
 }
 

@@ -40,8 +40,8 @@ struct Sizes {
   DType statistic;  ///< of rows, and of partial sums
 
   /// The value of a named dim for which the kernel has no attribute: "seq", "head_dim", "rotated",
-  /// "rotated_dim", "value_dim", "qkv_width", "key_value_width", "queries", "places", "partial_rows", "vocab", "positions",
-  /// "sequences".
+  /// "rotated_dim", "value_dim", "qkv_width", "key_value_width", "queries", "places",
+  /// "partial_rows", "vocab", "positions", "sequences".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:

@@ -227,6 +227,17 @@ void ExpertMlp::backward_rows(const Backward& how) {
             {on("input", deals() ? "d_sent" : "d_dispatched"), on("places", at("expert_places")),
              on("row_weights", deals() ? "d_sent_weights" : "d_row_weights"),
              on("weights", "d_expert_weights"), on("output", "d_normed2")});
+  route_backward(how);
+  if (shares() && !deals()) {
+    shared_backward_product(how);
+    shared_backward_down(how);
+  }
+  if (shares()) shared_backward_rows(how);
+}
+
+/// From the gradients of chosen experts' weights to the router's part of "d_normed2".
+void ExpertMlp::route_backward(const Backward& how) {
+  const auto at = [&](const char* name) { return name + how.suffix; };
   std::vector<Attribute> routes = routing(false);
   std::vector<RecipeOperand> operands{on("logits", at("router_logits")),
                                       on("indices", at("expert_indices")),
@@ -247,11 +258,6 @@ void ExpertMlp::backward_rows(const Backward& how) {
   b_.kernel("route.backward", KernelKind::router_backward, std::move(routes), std::move(operands));
   b_.gemm_dgrad("router.dgrad", router_, b_.sizes.rows, on("d_output", "d_router_logits"),
                 on("d_input", "d_normed2"), true);
-  if (shares() && !deals()) {
-    shared_backward_product(how);
-    shared_backward_down(how);
-  }
-  if (shares()) shared_backward_rows(how);
 }
 
 /// Those of all rows of a sequence, of which ranks of tp have parts.

@@ -70,6 +70,7 @@ class ExpertMlp {
   [[nodiscard]] std::vector<Attribute> shared_inner() const;
   void shared_forward(const std::string& suffix);
   void shared_finish();
+  void route_backward(const Backward& how);
   void shared_backward_product(const Backward& how);
   void shared_backward_down(const Backward& how);
   void shared_backward_rows(const Backward& how);

@@ -46,6 +46,7 @@
 #include "core/recipe/builder.hpp"
 #include "core/recipe/expert_mlp.hpp"
 #include "core/recipe/latent_attention.hpp"
+#include "core/recipe/sequence_exchange.hpp"
 
 namespace mfsdp {
 namespace {
@@ -92,11 +93,8 @@ class BlockRecipe {
       summed_projection("down", down_, "product", "mlp_out", ParameterRole::down_bias);
     b_.target = &b_.recipe.backward;
     if (recompute_ == Recompute::full) {
-      b_.phase = Phase::recompute;
       suffix_ = ".again";
-      b_.slot_class = "again";
-      forward();
-      b_.slot_class.clear();
+      compute_again([this] { forward(); });
     }
     b_.phase = Phase::backward;
     if (casts_residual_gradient(model_, b_.casts_by_amax()))
@@ -110,6 +108,14 @@ class BlockRecipe {
   }
 
  private:
+  /// Adds kernels of forward to backward. Their tensors have slots of their own.
+  void compute_again(const auto& kernels) {
+    b_.phase = Phase::recompute;
+    b_.slot_class = "again";
+    kernels();
+    b_.slot_class.clear();
+    b_.phase = Phase::backward;
+  }
   [[nodiscard]] bool again() const { return !suffix_.empty(); }
   [[nodiscard]] std::string at(const std::string& name) const { return name + suffix_; }
 
@@ -234,9 +240,9 @@ class BlockRecipe {
     } else {
       b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
                       bias_of(ParameterRole::qkv_bias));
-      if (shares_sequences()) split("qkv", s_.qkv, key_cols(), suffix_);
+      if (sequences_.by_heads()) sequences_.split("qkv", s_.qkv, sequences_.key_cols(), suffix_);
       if (traits_.rotates) rotate(by_heads("qkv"), at("qk"), at("qk_rstd"));
-      if (s_.gathers_keys) gather_keys(suffix_);
+      if (s_.gathers_keys) sequences_.gather_keys(at("qkv"), suffix_);
     }
     std::vector<RecipeOperand> operands = attention_inputs(at("qk"), suffix_);
     for (RecipeOperand& operand :
@@ -245,7 +251,7 @@ class BlockRecipe {
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
               with_positions(std::move(operands)));
-    if (shares_sequences()) join("attention", s_.attention, 0, suffix_);
+    if (sequences_.by_heads()) sequences_.join("attention", s_.attention, 0, suffix_);
     if (traits_.sinks)
       b_.kernel(at("sinks"), KernelKind::sink_forward, sink_sizes(),
                 {on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
@@ -299,92 +305,21 @@ class BlockRecipe {
     return b_.norm_attributes(std::move(sizes));
   }
 
-  [[nodiscard]] bool shares_sequences() const { return s_.head_groups > 1; }
-  /// Columns of keys in a row of all heads.
-  [[nodiscard]] std::int64_t key_cols() const { return s_.kv_heads * s_.head_groups * s_.head_dim; }
   /// The tensor as attention has it: of whole sequences. Gradients have no suffix.
   [[nodiscard]] std::string by_heads(const std::string& name, const std::string& suffix) const {
-    return (shares_sequences() ? name + ".heads" : name) + suffix;
+    return (sequences_.by_heads() ? name + ".heads" : name) + suffix;
   }
   [[nodiscard]] std::string by_heads(const std::string& name) const {
     return by_heads(name, suffix_);
   }
 
-  [[nodiscard]] std::vector<Attribute> group_sizes(std::int64_t cols, std::int64_t keys) const {
-    std::vector<Attribute> sizes{{"cols", cols}, {"groups", s_.head_groups}};
-    if (keys != 0) sizes.emplace_back("key_cols", keys);
-    sizes.emplace_back("rows", s_.tokens);
-    return sizes;
-  }
-  /// From rows of this rank's tokens to rows of whole sequences.
-  void split(const std::string& name, std::int64_t cols, std::int64_t keys,
-             const std::string& suffix) {
-    b_.kernel(name + ".split" + suffix, KernelKind::split_heads, group_sizes(cols, keys),
-              {on("input", name + suffix), on("output", name + ".parts" + suffix)});
-    exchange(name, ".parts", ".heads", cols, suffix);
-  }
-  /// And back.
-  void join(const std::string& name, std::int64_t cols, std::int64_t keys,
-            const std::string& suffix) {
-    exchange(name, ".heads", ".parts", cols, suffix);
-    b_.kernel(name + ".join" + suffix, KernelKind::join_heads, group_sizes(cols, keys),
-              {on("input", name + ".parts" + suffix), on("output", name + suffix)});
-  }
-  void exchange(const std::string& name, const char* from, const char* to, std::int64_t cols,
-                const std::string& suffix) {
-    const Shape shape{s_.tokens, cols};
-    b_.exchange(name + ".exchange" + suffix, Axis::cp,
-                shaped(on("input", name + from + suffix), Access::read, s_.compute, shape),
-                shaped(on("output", name + to + suffix), Access::write, s_.compute, shape));
-  }
-
-  /// The part of each sequence whose queries a rank has: "part" and "parts".
-  void add_part(std::vector<Attribute>& sizes) const {
-    if (!s_.gathers_keys) return;
-    Attribute part("part", std::int64_t{0});
-    part.per = {{.axis = Axis::cp, .step = 1}};
-    sizes.push_back(std::move(part));
-    sizes.emplace_back("parts", sequence_parts(b_.config.mesh));
-  }
   /// Rows of query and key heads.
   [[nodiscard]] std::vector<Attribute> rotation_sizes() const {
     std::vector<Attribute> sizes{heads_[0]};
-    add_part(sizes);
+    sequences_.add_part(sizes);
     sizes.push_back(heads_[1]);
     return sizes;
   }
-  /// Columns of a rank's keys, and of its values.
-  [[nodiscard]] std::int64_t own_keys() const { return s_.kv_heads * s_.head_dim; }
-  /// A rank's keys and values, [T, 2 own_keys()], and those of all ranks.
-  void gather_keys(const std::string& suffix) {
-    const std::string qkv = at("qkv");
-    const std::string keys = "keys" + suffix;
-    const std::int64_t cols = own_keys();
-    const auto columns = [&](const char* role, std::int64_t begin) {
-      return strided(on(role, qkv), {s_.qkv_row, 1}, begin);
-    };
-    b_.kernel(
-        "keys.take" + suffix, KernelKind::take_keys, {{"key_cols", cols}, {"rows", s_.tokens}},
-        {columns("key", s_.attention), columns("value", s_.attention + cols), on("output", keys)});
-    b_.gather_parts(
-        "keys.gather" + suffix, Axis::cp,
-        shaped(on("input", keys), Access::read, s_.compute, {s_.tokens, 2 * cols}),
-        shaped(on("output", "all_" + keys), Access::write, s_.compute, {s_.keyed, 2 * cols}));
-  }
-  /// The gradients of a rank's tokens, of queries and of its keys and values among all. The weight
-  /// gradient hides the sum.
-  void sum_key_gradients(const auto& weight_gradient) {
-    const std::int64_t cols = own_keys();
-    b_.sum_parts("d_keys.sums", Axis::cp,
-                 shaped(on("input", "d_all_keys"), Access::read, s_.compute, {s_.keyed, 2 * cols}),
-                 shaped(on("output", "d_keys"), Access::write, s_.compute, {s_.tokens, 2 * cols}));
-    weight_gradient();
-    b_.kernel(
-        "d_qkv.join", KernelKind::join_keys,
-        {{"cols", s_.qkv}, {"key_cols", cols}, {"query_cols", s_.attention}, {"rows", s_.tokens}},
-        {on("query", "d_query"), on("key_value", "d_keys"), on("output", "d_qkv")});
-  }
-
   /// Query, key and value as views [batch, heads, seq, head_dim]. `gathered`: suffix of all ranks'
   /// keys and values, where these are gathered.
   [[nodiscard]] std::vector<RecipeOperand> attention_inputs(const std::string& qk,
@@ -398,10 +333,10 @@ class BlockRecipe {
     };
     if (s_.gathers_keys) {
       const std::int64_t queries = s_.attended / b_.config.micro_batch;
-      const std::int64_t width = 2 * own_keys();
+      const std::int64_t keys = sequences_.own_keys();
       return {strided(on("query", rotated), {queries * row, s_.head_dim, row, 1}),
-              view("key", "all_keys" + gathered, s_.head_dim, width, 0),
-              view("value", "all_keys" + gathered, s_.head_dim, width, own_keys())};
+              view("key", "all_keys" + gathered, s_.head_dim, 2 * keys, 0),
+              view("value", "all_keys" + gathered, s_.head_dim, 2 * keys, keys)};
     }
     return {view("query", rotated, s_.head_dim, row, 0),
             view("key", rotated, s_.head_dim, row, s_.heads * s_.head_dim),
@@ -416,7 +351,7 @@ class BlockRecipe {
                                  {"head_dim", model_.head_dim},
                                  {"heads", s_.heads},
                                  {"kv_heads", s_.kv_heads}};
-    add_part(sizes);
+    sequences_.add_part(sizes);
     if (model_.query_scalar.num != 0) sizes.emplace_back("query_scalar", model_.query_scalar);
     if (model_.score_cap.num != 0) sizes.emplace_back("score_cap", model_.score_cap);
     sizes.emplace_back("seq", b_.config.seq_len);
@@ -481,13 +416,9 @@ class BlockRecipe {
     };
     // Keys are gathered again: to keep them would take as much memory as without ranks of cp. The GEMMs
     // until attention hide it.
-    if (s_.gathers_keys) gather_keys(".back");
-    if (b_.shares_blocks())
-      shared_projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), "d_normed2",
-                                 weight_gradient, norm);
-    else
-      projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(),
-                          "d_normed2", norm);
+    if (s_.gathers_keys) sequences_.gather_keys(at("qkv"), ".back");
+    projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
+                        weight_gradient, norm);
   }
 
   /// The gradient of a projection back to the residual stream: of all rows.
@@ -509,10 +440,15 @@ class BlockRecipe {
   }
 
   /// Backward of a projection. Its input is a norm's output, or the residual itself, to whose
-  /// gradient it then adds.
+  /// gradient it then adds. `other_weight_gradient`: of the projection before, which comes here where
+  /// ranks of tp share both.
   void projection_backward(const std::string& name, const Linear& layer,
                            const RecipeOperand& d_output, RecipeOperand rows,
-                           const std::string& d_normed, const auto& norm) {
+                           const std::string& d_normed, const auto& other_weight_gradient,
+                           const auto& norm) {
+    if (b_.shares_blocks())
+      return shared_projection_backward(name, layer, d_output, d_normed, other_weight_gradient,
+                                        norm);
     if (traits_.input_norms) {
       b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed));
       norm();
@@ -550,13 +486,11 @@ class BlockRecipe {
     if (recompute_ != Recompute::selective) return at(normed);
     const bool of_mlp = normed == "normed2";
     const std::string made = normed + ".again";
-    b_.phase = Phase::recompute;
-    b_.slot_class = "again";
-    b_.norm_forward(made, of_mlp ? ParameterRole::post_norm : ParameterRole::input_norm,
-                    {of_mlp ? on("residual", "mid") : input_rows("residual")},
-                    {on("normed", made), on("rstd", of_mlp ? "rstd2" : "rstd1")});
-    b_.slot_class.clear();
-    b_.phase = Phase::backward;
+    compute_again([&] {
+      b_.norm_forward(made, of_mlp ? ParameterRole::post_norm : ParameterRole::input_norm,
+                      {of_mlp ? on("residual", "mid") : input_rows("residual")},
+                      {on("normed", made), on("rstd", of_mlp ? "rstd2" : "rstd1")});
+    });
     return made;
   }
 
@@ -584,7 +518,7 @@ class BlockRecipe {
                   on("d_input", "d_attention"));
     gather_again("normed1");
     // The weight's gradient hides the exchange.
-    if (shares_sequences()) split("d_attention", s_.attention, 0, "");
+    if (sequences_.by_heads()) sequences_.split("d_attention", s_.attention, 0, "");
     const auto weight_gradient = [&] {
       b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                     on("input", at("attention")), weight_grad(ParameterRole::attention_out));
@@ -599,16 +533,16 @@ class BlockRecipe {
     };
     if (latent_)
       return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
-    if (s_.gathers_keys) sum_key_gradients(weight_gradient);
+    if (s_.gathers_keys) {
+      sequences_.sum_key_gradients();
+      weight_gradient();  // hides the sum
+      sequences_.join_gradients();
+    }
     if (traits_.rotates) rotate_backward();
-    if (shares_sequences()) join("d_qkv", s_.qkv, key_cols(), "");
+    if (sequences_.by_heads()) sequences_.join("d_qkv", s_.qkv, sequences_.key_cols(), "");
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
-    if (b_.shares_blocks())
-      shared_projection_backward("qkv", qkv_, on("d_output", "d_qkv"), "d_normed1", weight_gradient,
-                                 norm);
-    else
-      projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1",
-                          norm);
+    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1",
+                        weight_gradient, norm);
   }
 
   void attention_backward() {
@@ -616,11 +550,7 @@ class BlockRecipe {
     if (model_.qk_norm && recompute_ == Recompute::selective) {
       // The norm's output is recomputed from the projection's output and rstd, which are kept.
       qk = "qk.again";
-      b_.phase = Phase::recompute;
-      b_.slot_class = "again";
-      rotate(at("qkv"), qk, at("qk_rstd"));
-      b_.slot_class.clear();
-      b_.phase = Phase::backward;
+      compute_again([&] { rotate(at("qkv"), qk, at("qk_rstd")); });
     }
     const std::int64_t workspace =
         s_.gathers_keys ? kAttentionWorkspaceBytes
@@ -693,6 +623,7 @@ class BlockRecipe {
   }
 
   Builder b_;
+  SequenceExchange sequences_{b_};
   const Sizes& s_;
   const ModelShape& model_;
   const FamilyTraits& traits_;

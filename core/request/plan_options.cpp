@@ -131,8 +131,9 @@ void normalise(PlanConfig& config) {
       config.expert_strategy == config.strategy || config.mesh.size(Axis::expt_dp) == 1;
   if (config.is_expert_parallel() && as_the_rest) config.expert_strategy.reset();
   std::vector<std::string>& frozen = config.frozen;
-  std::sort(frozen.begin(), frozen.end());
-  frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());
+  std::ranges::sort(frozen);
+  const auto repeated = std::ranges::unique(frozen);
+  frozen.erase(repeated.begin(), repeated.end());
   normalise_lora(config);
 }
 

@@ -229,7 +229,7 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   request.engine = job.engine;
   request.options = std::move(*options);
   request.config = std::move(*config);
-  request.allocator = std::move(*allocator);
+  request.allocator = *allocator;
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
   request.meta = plan.meta;
   request.program = plan.program;

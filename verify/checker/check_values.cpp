@@ -253,7 +253,7 @@ class Steps {
       state_.values.make(op, to, {"step_block", -1, state_.step});
     } else if (op.does == "d2h" && port_of(to.buffer) == "report" && to.offset == 0) {
       report(op, from, to);
-    } else if (op.does == "d2h" && port == "" && port_of(to.buffer) == "log_probs" && all &&
+    } else if (op.does == "d2h" && port.empty() && port_of(to.buffer) == "log_probs" && all &&
                to.offset == 0 && role_ == "logprob") {
       give_log_probs(op, from);
     } else {

@@ -277,6 +277,19 @@ class Binder {
     return std::nullopt;
   }
 
+  /// Rows of all of a microbatch's tokens, and those of one rank of tp, which may have other rows of
+  /// a value; which of the two it is shows in its layout. Rows of experts are always a rank's own.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> token_rows(const Kernel& kernel) const {
+    const PlanConfig& config = program_.config;
+    const bool of_sequences =
+        divided().sequences && context_parallel::is_of_sequences(kernel.kind, divided().keys);
+    if (!of_sequences && (is_of_experts(kernel) || is_of_arrived(kernel)))
+      return {rows_of_experts(config), rows_of_experts(config)};
+    const std::int64_t tokens =
+        of_sequences ? config.sequence_tokens() : config.tokens_per_microbatch();
+    return {tokens, tokens / config.mesh.size(Axis::tp)};
+  }
+
   void bind_step(const Kernel& kernel) {
     if (casts_to_fp8(kernel.kind)) return bind_cast(kernel);
     if (kernel.kind == KernelKind::transpose) return bind_transpose(kernel);
@@ -318,14 +331,7 @@ class Binder {
                : "is not a step of the model");
     if (auto wrong = wrong_bias(kernel, parameters)) return fail_step(*wrong);
     const std::int64_t rows = rows_of(kernel);
-    std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
-    if (divided().sequences && context_parallel::is_of_sequences(kernel.kind, divided().keys))
-      tokens = program_.config.sequence_tokens();
-    // Ranks of tp may have other rows of a value each; which of the two it is shows in its layout.
-    // Rows of experts are always a rank's own.
-    std::int64_t part = tokens / program_.config.mesh.size(Axis::tp);
-    if (is_of_experts(kernel) || is_of_arrived(kernel)) part = tokens;
+    const auto [tokens, part] = token_rows(kernel);
     const bool of_whole_rows = rows == wanted_rows(kernel, *step, tokens);
     const bool of_own_rows = rows == wanted_rows(kernel, *step, part);
     if (!of_whole_rows && !of_own_rows)
