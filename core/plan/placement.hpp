@@ -1,6 +1,7 @@
 // The placement of a tensor's elements on the mesh, axis by axis.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -71,6 +72,12 @@ struct Interval {
   [[nodiscard]] bool empty() const { return begin == end; }
   friend bool operator==(const Interval&, const Interval&) = default;
 };
+
+/// Elements of both intervals; an empty interval if there are none.
+[[nodiscard]] inline Interval common_part(const Interval& a, const Interval& b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {.begin = begin, .end = std::max(begin, std::min(a.end, b.end))};
+}
 
 /// The part of `elements` on a rank under a placement: all, divided equally by each flat axis in
 /// turn. The sizes of the axes must divide the elements.

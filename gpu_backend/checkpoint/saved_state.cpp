@@ -38,12 +38,6 @@ std::vector<std::byte> converted(std::span<const std::byte> bytes, DType from, D
   return result;
 }
 
-/// Elements of both intervals; an empty interval if there are none.
-Interval common_part(const Interval& a, const Interval& b) {
-  const std::int64_t begin = std::max(a.begin, b.begin);
-  return {.begin = begin, .end = std::max(begin, std::min(a.end, b.end))};
-}
-
 /// `bytes`: of `elements`, `size` bytes each; returns those of a part of them.
 std::span<const std::byte> bytes_of_part(std::span<const std::byte> bytes, const Interval& elements,
                                          const Interval& part, std::int64_t size) {

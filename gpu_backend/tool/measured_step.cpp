@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -137,14 +138,15 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
     if (collective == nullptr && role == StreamRole::compute) compute.push_back(span);
   }
   std::ranges::stable_sort(measured.timeline, {}, &OpTime::start);
-  measured.exposed = axis_facts(program, exposed_times(edges, program.communicators.size()));
+  const std::vector<std::int64_t> exposed =
+      exposed_times(std::move(edges), program.communicators.size());
+  measured.exposed = axis_facts(program, exposed);
   TimeSummary& time = measured.time;
   time.step = end - begin;
   time.compute = covered(compute);
   time.communication = covered(communication);
-  std::vector<Span> either = compute;
-  either.insert(either.end(), communication.begin(), communication.end());
-  time.exposed_communication = covered(std::move(either)) - time.compute;
+  time.exposed_communication =
+      Nanos(std::accumulate(exposed.begin(), exposed.end(), std::int64_t{0}));
   time.idle = time.step - time.compute - time.exposed_communication;
   time.overlap_fraction = time.communication == Nanos(0)
                               ? 1.0

@@ -128,9 +128,8 @@ Result<ReadPiece> read_piece(const WeightSource& weights, const ParameterPlaces&
   std::vector<double> values(static_cast<std::size_t>(piece.size()));
   MFSDP_TRY(read_values_of(weights, places, piece, values));
   ReadPiece read{.weight = rounded(values, places.weight.dtype),
-                 .own = {.begin = std::max(piece.begin, places.own.elements.begin),
-                         .end = std::min(piece.end, places.own.elements.end)}};
-  if (read.own.begin < read.own.end)
+                 .own = common_part(piece, places.own.elements)};
+  if (!read.own.empty())
     read.updated =
         rounded(std::span(values).subspan(static_cast<std::size_t>(read.own.begin - piece.begin),
                                           static_cast<std::size_t>(read.own.size())),

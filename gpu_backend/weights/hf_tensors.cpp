@@ -126,11 +126,11 @@ std::vector<HfPart> HfTensors::parts(const PlacedParameter& parameter,
   if (known == by_parameter_.end()) return parts;
   for (const std::size_t index : known->second) {
     const Interval& held = tensors_[index].elements;
-    const std::int64_t begin = std::max(held.begin, elements.begin);
-    const std::int64_t end = std::min(held.end, elements.end);
-    if (begin < end)
+    const Interval part = common_part(held, elements);
+    if (!part.empty())
       parts.push_back(
-          {.tensor = index, .elements = {.begin = begin - held.begin, .end = end - held.begin}});
+          {.tensor = index,
+           .elements = {.begin = part.begin - held.begin, .end = part.end - held.begin}});
   }
   return parts;
 }

@@ -65,13 +65,16 @@ bool is_in_fp8(const PublishedRow& row) {
   return row.text("precision") == "fp8" && engine && traits_of(*engine).has_fp8;
 }
 
+bool states(const PublishedRow& row, std::string_view option) {
+  return row.text("options").find(option) != std::string::npos;
+}
+
 /// Recomputation in terms of configurations. Megatron-Core recomputes only on request; with
 /// experts, it may recompute the norm before them and their activation.
 std::optional<Recompute> recompute_of(const PublishedRow& row) {
   const std::string said = row.text("recompute");
   // By operator it is an option of the engine.
-  if (said == "selective-op" && row.text("options").find("--selective-ac=op") != std::string::npos)
-    return Recompute::none;
+  if (said == "selective-op" && states(row, "--selective-ac=op")) return Recompute::none;
   if (said == "full") return Recompute::full;
   if (said == "none" || (said.empty() && is_of_mcore(row))) return Recompute::none;
   if (said == "layernorm+moe_act" && is_of_mcore(row) && has_experts(row))
@@ -81,13 +84,13 @@ std::optional<Recompute> recompute_of(const PublishedRow& row) {
 
 bool shares(const PublishedRow& row) { return cut_along(row, "tp") || cut_along(row, "cp"); }
 
-/// Megatron-Core's, and torchtitan's over tp.
 bool is_described_mesh(const PublishedRow& row) {
   const auto engine = parse<EngineKind>(row.text("engine"));
-  if (!engine) return false;
-  const bool is_titan = row.text("options").find("--modules=torchtitan") != std::string::npos;
-  return traits_of(*engine).family == EngineFamily::mcore ||
-         (traits_of(*engine).family == EngineFamily::fsdp2 && is_titan && !cut_along(row, "cp"));
+  const bool is_titan = states(row, "--modules=torchtitan");
+  const Modules modules = is_titan ? Modules::torchtitan : Modules::transformers;
+  return engine && std::ranges::all_of(std::array{Axis::tp, Axis::cp}, [&](Axis axis) {
+           return !cut_along(row, to_string(axis)) || may_share(*engine, modules, axis);
+         });
 }
 
 constexpr std::array<ExclusionRule, 10> kExclusionRules{
@@ -221,15 +224,15 @@ struct Answered {
 
 Result<Answered> answered(const PredictionRequest& request, std::vector<Answered>& all) {
   const Cluster& cluster = request.costs->cluster();
+  const std::string options = request.options.changes(request.engine);
   const auto found = std::ranges::find_if(all, [&](const Answered& one) {
-    return one.engine == request.engine && one.config == request.config &&
-           one.options == request.options.changes(request.engine) && one.gpu == cluster.gpu.name &&
-           one.gpus_per_node == cluster.gpus_per_node;
+    return one.engine == request.engine && one.config == request.config && one.options == options &&
+           one.gpu == cluster.gpu.name && one.gpus_per_node == cluster.gpus_per_node;
   });
   if (found != all.end()) return *found;
   MFSDP_LET(prediction, predict(request));
   all.push_back({.engine = request.engine,
-                 .options = request.options.changes(request.engine),
+                 .options = options,
                  .config = request.config,
                  .gpu = cluster.gpu.name,
                  .gpus_per_node = cluster.gpus_per_node,

@@ -330,12 +330,15 @@ void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& r
                                "shards only the optimizer's states of experts (optim)"));
 }
 
-/// Whether ranks of that axis may share weights or sequences.
+}  // namespace
+
 bool may_share(EngineKind engine, Modules modules, Axis axis) {
   const EngineFamily family = traits_of(engine).family;
   if (family == EngineFamily::mcore) return axis == Axis::tp || axis == Axis::cp;
   return family == EngineFamily::fsdp2 && modules == Modules::torchtitan && axis == Axis::tp;
 }
+
+namespace {
 
 /// torchtitan's models over tp: sequence parallel, with loss_parallel.
 void check_titan_parallel(EngineKind engine, const PlanConfig& config, const Fsdp2Options& options,

@@ -27,8 +27,17 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// The error for --recompute if the engine's recomputation is not modelled.
 [[nodiscard]] tl::unexpected<Error> no_recomputation(EngineKind engine);
 
-/// The origin of the engine's description of that model and of FP8, where it is not recorded runs alone; empty
-/// otherwise.
+/// Whether the engine is described with ranks of that axis, tp or cp, which share weights or
+/// sequences.
+[[nodiscard]] bool may_share(EngineKind engine, Modules modules, Axis axis);
+
+/// The rules of --tp and --cp that a configuration for the engine keeps.
+[[nodiscard]] inline MeshRules mesh_rules(EngineKind engine) {
+  return traits_of(engine).runs_plans ? MeshRules::planner : MeshRules::others;
+}
+
+/// The origin of the engine's description of that model and of FP8, where it is not recorded runs
+/// alone; empty otherwise.
 [[nodiscard]] std::string engine_basis(EngineKind engine, const PlanConfig& config);
 
 /// "keeps and reduces gradients in bf16". Requires an engine with only one type of gradients.

@@ -269,7 +269,7 @@ McoreBlock::InputGradient McoreBlock::column_backward(std::string_view name, std
   const McoreRows::Beside gathered = rows_.begin_gather(rows);
   const Tensor term = allocate(own + "_input", sizes_.state);
   gemm(GemmKind::input_gradient, name, outputs, sizes_.hidden);
-  const McoreRows::Beside reduced = rows_.begin_reduction(own, term);
+  const McoreRows::Beside reduced = rows_.begin_reduction(own);
   rows_.wait(gathered);
   gemm(GemmKind::weight_gradient, name, outputs, sizes_.hidden);
   free_if_any(gathered.rows);

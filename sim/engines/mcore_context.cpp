@@ -29,10 +29,9 @@ void McoreContext::pass(KernelKind kind, std::int64_t squares) {
 }
 
 Mark McoreContext::send(std::string_view name, std::int64_t bytes) {
-  step_.wait(outer, step_.record(compute));
-  step_.collective_on(outer, CollectiveKind::all_gather, name, ceil_div(bytes / kHalf, ranks() - 1),
-                      DType::bf16, RankGroup::context);
-  return step_.record(outer);
+  return step_.collective_beside(CollectiveKind::all_gather, name,
+                                 ceil_div(bytes / kHalf, ranks() - 1), DType::bf16,
+                                 RankGroup::context);
 }
 
 McoreContext::Saved McoreContext::forward(const Heads& own, bool keep) {
@@ -206,10 +205,9 @@ std::vector<Tensor> McoreContext::exchanged(const std::vector<Moved>& tensors) {
     permuted.push_back(allocate(joined(name, "_by_rank"), bytes));
     copy(joined(name, "_by_rank"), bytes);
     received.push_back(allocate(joined(name, "_received"), bytes));
-    step_.wait(outer, step_.record(compute));
-    step_.collective_on(outer, CollectiveKind::all_to_all, joined(name, "_exchange"),
-                        bytes / kHalf / ranks(), DType::bf16, RankGroup::context);
-    arrived.push_back(step_.record(outer));
+    arrived.push_back(step_.collective_beside(CollectiveKind::all_to_all, joined(name, "_exchange"),
+                                              bytes / kHalf / ranks(), DType::bf16,
+                                              RankGroup::context));
   }
   std::vector<Tensor> made;
   for (std::size_t i = 0; i < tensors.size(); ++i) {

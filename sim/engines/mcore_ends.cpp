@@ -144,7 +144,7 @@ Tensor McoreEnds::backward(const McoreWeights& weights, Tensor state) {
   };
   product(GemmKind::input_gradient);
   if (gathered) step_.wait(StreamRole::compute, *gathered);
-  const McoreRows::Beside own = rows_.begin_reduction("d_normed_rows", normed);
+  const McoreRows::Beside own = rows_.begin_reduction("d_normed_rows");
   product(GemmKind::weight_gradient);
   rows_.wait(own);
   modules_.keep_stand_in(sizes_.vocab, sizes_.hidden);

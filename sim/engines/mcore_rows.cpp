@@ -20,24 +20,23 @@ McoreRows::McoreRows(StepBuilder& step, const McoreParallel& parallel, const Lla
       tokens_(whole.tokens / (parallel.sequence ? parallel.tp : 1)),
       state_(whole.state / (parallel.sequence ? parallel.tp : 1)) {}
 
-void McoreRows::run(CollectiveKind kind, std::string_view name, std::int64_t elements, DType type,
-                    StreamRole stream) {
-  step_.collective_on(stream, kind, name, elements, type, RankGroup::tensor);
+void McoreRows::run(CollectiveKind kind, std::string_view name, std::int64_t elements, DType type) {
+  step_.collective_on(compute, kind, name, elements, type, RankGroup::tensor);
 }
 
 void McoreRows::sum(std::string_view name, std::int64_t elements, DType type) {
-  run(CollectiveKind::all_reduce, name, elements, type, compute);
+  run(CollectiveKind::all_reduce, name, elements, type);
 }
 
 void McoreRows::gather_elements(std::string_view name, std::int64_t elements, DType type) {
-  run(CollectiveKind::all_gather, name, elements, type, compute);
+  run(CollectiveKind::all_gather, name, elements, type);
 }
 
 std::optional<Tensor> McoreRows::gathered(std::string_view name) {
   if (!cuts()) return std::nullopt;
   const std::string all = with(name, "_all");
   const Tensor rows = step_.allocate(all, whole_, Category::activation);
-  run(CollectiveKind::all_gather, all, own_elements(), DType::bf16, compute);
+  run(CollectiveKind::all_gather, all, own_elements(), DType::bf16);
   return rows;
 }
 
@@ -45,11 +44,11 @@ Tensor McoreRows::reduced(std::string_view name, Tensor whole) {
   if (!shares()) return whole;
   const std::string sum = with(name, "_sum");
   if (!cuts()) {
-    run(CollectiveKind::all_reduce, sum, whole_ / kHalf, DType::bf16, compute);
+    run(CollectiveKind::all_reduce, sum, whole_ / kHalf, DType::bf16);
     return whole;
   }
   const Tensor own = step_.allocate(sum, state_, Category::activation);
-  run(CollectiveKind::reduce_scatter, sum, own_elements(), DType::bf16, compute);
+  run(CollectiveKind::reduce_scatter, sum, own_elements(), DType::bf16);
   step_.free(whole);
   return own;
 }
@@ -58,23 +57,19 @@ McoreRows::Beside McoreRows::begin_gather(std::string_view name) {
   if (!cuts()) return {};
   const std::string all = with(name, "_all");
   Beside beside{.rows = step_.allocate(all, whole_, Category::activation)};
-  step_.wait(outer, step_.record(compute));
-  run(CollectiveKind::all_gather, all, own_elements(), DType::bf16, outer);
-  beside.ended = step_.record(outer);
+  beside.ended = step_.collective_beside(CollectiveKind::all_gather, all, own_elements(),
+                                         DType::bf16, RankGroup::tensor);
   return beside;
 }
 
-McoreRows::Beside McoreRows::begin_reduction(std::string_view name, Tensor /*whole*/) {
+McoreRows::Beside McoreRows::begin_reduction(std::string_view name) {
   if (!shares()) return {};
   const std::string sum = with(name, "_sum");
   Beside beside;
   if (cuts()) beside.rows = step_.allocate(sum, state_, Category::activation);
-  step_.wait(outer, step_.record(compute));
-  if (cuts())
-    run(CollectiveKind::reduce_scatter, sum, own_elements(), DType::bf16, outer);
-  else
-    run(CollectiveKind::all_reduce, sum, whole_ / kHalf, DType::bf16, outer);
-  beside.ended = step_.record(outer);
+  beside.ended = step_.collective_beside(
+      cuts() ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, sum,
+      cuts() ? own_elements() : whole_ / kHalf, DType::bf16, RankGroup::tensor);
   return beside;
 }
 

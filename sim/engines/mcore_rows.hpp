@@ -33,7 +33,6 @@ class McoreRows {
   [[nodiscard]] bool cuts() const { return parallel_.sequence; }
   [[nodiscard]] std::int64_t ranks() const { return parallel_.tp; }
   // Sizes of a rank's own rows.
-  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
   [[nodiscard]] std::int64_t state() const { return state_; }
   [[nodiscard]] std::int64_t statistic() const { return tokens_ * kFull; }
 
@@ -44,8 +43,8 @@ class McoreRows {
   };
   /// Gathers all rows beside the next GEMM, to `rows`.
   [[nodiscard]] Beside begin_gather(std::string_view name);
-  /// Reduces `whole` beside the next GEMM, to `rows` or in place.
-  [[nodiscard]] Beside begin_reduction(std::string_view name, Tensor whole);
+  /// Reduces terms of all rows beside the next GEMM, to `rows` or in place.
+  [[nodiscard]] Beside begin_reduction(std::string_view name);
   /// Compute waits for it.
   void wait(const Beside& beside);
 
@@ -60,8 +59,7 @@ class McoreRows {
 
  private:
   [[nodiscard]] std::int64_t own_elements() const { return state_ / kHalf; }
-  void run(CollectiveKind kind, std::string_view name, std::int64_t elements, DType type,
-           StreamRole stream);
+  void run(CollectiveKind kind, std::string_view name, std::int64_t elements, DType type);
 
   StepBuilder& step_;
   McoreParallel parallel_;

@@ -36,9 +36,8 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
   const std::int64_t shard = mesh.size(Axis::dp_shard);
   if (traits_of(engine).has_groups_of_its_own) {
     // One of them has all ranks. Each is created at its first use.
-    for (const Axis axis : {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep})
-      if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
-    for (const Axis axis : {Axis::cp, Axis::tp})
+    for (const Axis axis :
+         {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep, Axis::cp, Axis::tp})
       if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
     return sizes;
   }

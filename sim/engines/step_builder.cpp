@@ -362,8 +362,8 @@ void StepBuilder::attention(KernelKind kind, const AttentionKind& other) {
                      {"heads", given(other.heads, config.model.heads / config.mesh.size(Axis::tp))},
                      {"seq", given(other.tokens, config.seq_len)}}};
   if (other.value_dim != 0) kernel.attributes.push_back({"value_dim", other.value_dim});
-  if (other.window != 0) kernel.attributes.push_back({"window", other.window});
-  if (other.whole) kernel.attributes.push_back({"mask", 1});
+  if (other.window != 0) kernel.attributes.emplace_back("window", other.window);
+  if (other.whole) kernel.attributes.emplace_back("mask", 1);
   kernel.flops = spec_of(kind).flops(kernel);
   add("attention", StreamRole::compute, std::move(kernel));
 }
@@ -380,6 +380,8 @@ CommunicatorId StepBuilder::communicator_of(RankGroup group) const {
     case RankGroup::same_experts: return same_experts_;
     case RankGroup::tensor: return tensor_;
     case RankGroup::context: return context_;
+    case RankGroup::experts: return experts_;
+    case RankGroup::outer: return outer_;
     case RankGroup::all: break;
   }
   return shards_;
@@ -397,6 +399,13 @@ void StepBuilder::collective_on(StreamRole stream, CollectiveKind kind, std::str
   add(name, stream, std::move(made));
 }
 
+Mark StepBuilder::collective_beside(CollectiveKind kind, std::string_view name,
+                                    std::int64_t elements, DType dtype, RankGroup group) {
+  wait(StreamRole::outer, record(StreamRole::compute));
+  collective_on(StreamRole::outer, kind, name, elements, dtype, group);
+  return record(StreamRole::outer);
+}
+
 void StepBuilder::all_reduce_between(StreamRole stream, std::string_view name,
                                      std::int64_t elements, DType dtype) {
   wait(StreamRole::reduce_scatter, record(stream));
@@ -406,23 +415,12 @@ void StepBuilder::all_reduce_between(StreamRole stream, std::string_view name,
 
 void StepBuilder::exchange(CollectiveKind kind, std::string_view name, std::int64_t elements,
                            DType dtype) {
-  Collective made;
-  made.kind = kind;
-  made.communicator = experts_;
-  made.count = elements;
-  made.dtype = dtype;
-  add(name, StreamRole::compute, std::move(made));
+  collective_on(StreamRole::compute, kind, name, elements, dtype, RankGroup::experts);
 }
 
 void StepBuilder::reduce_outer(std::string_view name, std::int64_t elements, DType dtype,
                                StreamRole stream) {
-  Collective made;
-  made.kind = CollectiveKind::all_reduce;
-  made.communicator = outer_;
-  made.reduction = Reduction::sum;
-  made.count = elements;
-  made.dtype = dtype;
-  add(name, stream, std::move(made));
+  collective_on(stream, CollectiveKind::all_reduce, name, elements, dtype, RankGroup::outer);
 }
 
 Mark StepBuilder::record(StreamRole stream) {

@@ -60,8 +60,9 @@ struct Traffic {
 };
 
 /// Ranks that share a buffer of weights: all, or, with expert parallelism, those with the same
-/// experts. Ranks of one tensor share a copy of the weights, those of one context a sequence.
-enum class RankGroup { all, same_experts, tensor, context };
+/// experts. Ranks of one tensor share a copy of the weights, those of one context a sequence;
+/// those of `experts` together hold a block's experts, those of `outer` are replicas.
+enum class RankGroup { all, same_experts, tensor, context, experts, outer };
 
 /// Rows of a rank's balanced experts, and the matrix of each expert.
 struct GroupedShape {
@@ -179,6 +180,9 @@ class StepBuilder {
   /// The same on another stream.
   void collective_on(StreamRole stream, CollectiveKind kind, std::string_view name,
                      std::int64_t elements, DType dtype, RankGroup group);
+  /// The same on the stream of collectives beside compute, after what compute has: where it ends.
+  [[nodiscard]] Mark collective_beside(CollectiveKind kind, std::string_view name,
+                                       std::int64_t elements, DType dtype, RankGroup group);
   /// An all-reduce of `elements` on the stream of reductions, which follows `stream` and holds it up.
   void all_reduce_between(StreamRole stream, std::string_view name, std::int64_t elements,
                           DType dtype);

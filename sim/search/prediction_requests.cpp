@@ -205,11 +205,9 @@ Result<EngineOptions> options_of(const JobOptions& job) {
 
 Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
   CommonOptions common = job.common;
-  if (!traits_of(job.engine).runs_plans) {
-    common.mesh_rules = MeshRules::others;
-    if (!contains(job.given, "--cp-comm") && has_option(job.engine, kExchangeOption))
-      common.config.cp_comm = ContextExchange::p2p;  // its default
-  }
+  common.mesh_rules = mesh_rules(job.engine);
+  if (!contains(job.given, "--cp-comm") && has_option(job.engine, kExchangeOption))
+    common.config.cp_comm = ContextExchange::p2p;  // its default
   MFSDP_LET(plan,
             plans_.read(common, {.gpus_are_chosen = say_gpus(job.given), .takes_jobs = true}));
   return read(plan, job);

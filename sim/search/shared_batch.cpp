@@ -55,8 +55,7 @@ void set_batch(Candidate& candidate, std::int64_t sequences) {
   const std::int64_t per_gpu = sequences / data_ranks(config.mesh);
   if (per_gpu % config.micro_batch == 0) {
     config.microbatches = per_gpu / config.micro_batch;
-    const bool is_plan = traits_of(candidate.request->engine).runs_plans;
-    const auto rules = is_plan ? MeshRules::planner : MeshRules::others;
+    const MeshRules rules = mesh_rules(candidate.request->engine);
     if (const auto valid = validate(config, rules); !valid) candidate.invalid = valid.error();
   } else if (cannot_fit(*candidate.request)) {
     candidate.too_large = true;

@@ -290,6 +290,15 @@ class Binder {
     return {tokens, tokens / config.mesh.size(Axis::tp)};
   }
 
+  /// Binds the largest magnitude of what a kernel makes, if it takes that. False: it may not.
+  bool bind_amax(const Kernel& kernel, const ModelStep& step) {
+    if (operand_of(kernel, "amax") == nullptr) return true;
+    const std::optional<Flow> amax = fp8::amax_flow(kernel.kind, step);
+    if (takes_amaxes(program_.config.fp8) && amax) return bind_flow(kernel, step, *amax, 0);
+    fail_step("takes the largest magnitude of what no FP8 GEMM reads");
+    return false;
+  }
+
   void bind_step(const Kernel& kernel) {
     if (casts_to_fp8(kernel.kind)) return bind_cast(kernel);
     if (kernel.kind == KernelKind::transpose) return bind_transpose(kernel);
@@ -356,13 +365,7 @@ class Binder {
           !bind_flow(kernel, *step, flow, has_rows ? rows : 0))
         return;
     }
-    if (!cast && operand_of(kernel, "amax") != nullptr) {
-      const std::optional<Flow> amax = fp8::amax_flow(kernel.kind, *step);
-      if (!takes_amaxes(program_.config.fp8) || !amax)
-        return fail_step("takes the largest magnitude of what no FP8 GEMM reads");
-      if (!bind_flow(kernel, *step, *amax, 0)) return;
-    }
-    finish(bound);
+    if (cast || bind_amax(kernel, *step)) finish(bound);
   }
 
   /// The rows of a step on a rank with these tokens. A chunk has as many as it states, up to all.
