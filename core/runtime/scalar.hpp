@@ -159,12 +159,11 @@ template <>
   // Half-way between neighbours; there the code whose last bit is 0 wins.
   constexpr std::array<float, 7> kHalves{0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5};
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  const float size = std::bit_cast<float>(bits & 0x7fffffffU);
+  const auto size = std::bit_cast<float>(bits & 0x7fffffffU);
   if (size != size) return {7};
-  std::uint8_t code = 0;
-  for (std::uint8_t i = 0; i < kHalves.size(); ++i)
-    if (size > kHalves[i] || (size == kHalves[i] && i % 2 == 1))
-      code = static_cast<std::uint8_t>(i + 1);
+  std::size_t code = 0;
+  for (std::size_t i = 0; i < kHalves.size(); ++i)
+    if (size > kHalves[i] || (size == kHalves[i] && i % 2 == 1)) code = i + 1;
   return {static_cast<std::uint8_t>(code | ((bits >> 31U) << 3U))};
 }
 

@@ -25,7 +25,7 @@ bool is_bias_of_experts(const Parameter& parameter) {
 /// A checkpoint's name of a fused parameter. The parameter of experts is a tensor itself, not a
 /// module's weight or bias.
 std::string whole_name(const Parameter& parameter) {
-  const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+  std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
   if (is_of_experts(parameter)) return module;
   return is_bias_of_experts(parameter) ? module + "_bias" : parameter.name;
 }

@@ -296,7 +296,7 @@ void StepBuilder::memory_bound(KernelKind kind, std::string_view name, const Tra
                 .operands = {},
                 .attributes = {{"bytes", traffic.bytes},
                                {"pattern", static_cast<std::int64_t>(traffic.pattern)}}};
-  if (traffic.share != 0) kernel.attributes.push_back({"share", traffic.share});
+  if (traffic.share != 0) kernel.attributes.emplace_back("share", traffic.share);
   add_kernel(name, stream, std::move(kernel));
 }
 
@@ -361,7 +361,7 @@ void StepBuilder::attention(KernelKind kind, const AttentionKind& other) {
                      {"head_dim", config.model.head_dim},
                      {"heads", given(other.heads, config.model.heads / config.mesh.size(Axis::tp))},
                      {"seq", given(other.tokens, config.seq_len)}}};
-  if (other.value_dim != 0) kernel.attributes.push_back({"value_dim", other.value_dim});
+  if (other.value_dim != 0) kernel.attributes.emplace_back("value_dim", other.value_dim);
   if (other.window != 0) kernel.attributes.emplace_back("window", other.window);
   if (other.whole) kernel.attributes.emplace_back("mask", 1);
   kernel.flops = spec_of(kind).flops(kernel);
