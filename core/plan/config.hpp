@@ -90,7 +90,10 @@ struct PlanConfig {
   std::int64_t fp8_history = 0;     ///< delayed: steps whose amaxes are kept; 0: amax_slots()
   Fp8Amax fp8_amax = Fp8Amax::max;  ///< delayed: the one that gives a scale
   bool fp8_gather = false;          ///< weights of FP8 GEMMs are cast once a step, then gathered
-  ContextExchange cp_comm = ContextExchange::a2a;  ///< of ranks that share sequences
+  ContextExchange cp_comm = ContextExchange::a2a;             ///< of ranks that share sequences
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;  ///< of stages, on ranks of pp
+  std::int64_t virtual_stages = 0;               ///< chunks of blocks of each stage; 0: one
+  std::vector<std::int64_t> layers_of_stages{};  ///< blocks of each stage; none: equal numbers
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -187,7 +190,7 @@ struct PlanConfig {
 /// compute weights.
 [[nodiscard]] Model make_model(const PlanConfig& config);
 
-/// A configuration keeps the planner's rules of --cp and --tp, or those of an engine of others
+/// A configuration keeps the planner's rules of --cp, --tp and --pp, or those of an engine of others
 /// (sim/engines/engine.hpp).
 enum class MeshRules { planner, others };
 

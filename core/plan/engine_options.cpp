@@ -166,7 +166,8 @@ std::string_view flag_of_use(OptionWith with) {
 OptionUses option_uses(const PlanConfig& config) {
   return {.fp8 = config.has_fp8(),
           .tp = config.mesh.size(Axis::tp) > 1,
-          .cp = config.mesh.size(Axis::cp) > 1};
+          .cp = config.mesh.size(Axis::cp) > 1,
+          .pp = config.mesh.size(Axis::pp) > 1};
 }
 
 Result<void> EngineOptions::set(std::string_view word, std::string_view text) {

@@ -65,19 +65,21 @@ using OptionValue = std::variant<bool, std::int64_t, Modules, FsdpUnits, Selecti
 
 /// An option has a meaning with that part of a job, and answers state it there. `anything` has one
 /// everywhere, and `anything_if_given` is stated only where it was given.
-enum class OptionWith { anything, anything_if_given, fp8, tp, cp };
+enum class OptionWith { anything, anything_if_given, fp8, tp, cp, pp };
 
 /// The parts of a job that options depend on.
 struct OptionUses {
   bool fp8 = false;
   bool tp = false;
   bool cp = false;
+  bool pp = false;
 
   [[nodiscard]] constexpr bool has(OptionWith with) const {
     switch (with) {
       case OptionWith::fp8: return fp8;
       case OptionWith::tp: return tp;
       case OptionWith::cp: return cp;
+      case OptionWith::pp: return pp;
       default: return true;
     }
   }
@@ -156,6 +158,14 @@ inline constexpr std::array kEngineOptions{
                  .family = EngineFamily::mcore,
                  .usual = ContextComm::p2p,
                  .with = OptionWith::cp},
+    EngineOption{.word = "account_for_embedding_in_pipeline_split",
+                 .family = EngineFamily::mcore,
+                 .usual = false,
+                 .with = OptionWith::pp},
+    EngineOption{.word = "account_for_loss_in_pipeline_split",
+                 .family = EngineFamily::mcore,
+                 .usual = false,
+                 .with = OptionWith::pp},
     EngineOption{"bucket_cap_mb", EngineFamily::ddp, std::int64_t{25}, 1},
     EngineOption{"gradient_as_bucket_view", EngineFamily::ddp, false},
     EngineOption{"limit_all_gathers", EngineFamily::fsdp1, true},

@@ -27,7 +27,7 @@ std::int64_t warm_up(const PipelineShape& shape, std::int64_t stage) {
   const std::int64_t after = shape.stages - 1 - stage;
   switch (shape.schedule) {
     case PipelineSchedule::gpipe: return forwards;
-    case PipelineSchedule::one_forward_one_backward:
+    case PipelineSchedule::one_f_one_b:
     case PipelineSchedule::zb_h1: return std::min(after, forwards);
     case PipelineSchedule::interleaved: break;
   }

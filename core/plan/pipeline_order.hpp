@@ -20,12 +20,6 @@
 
 namespace mfsdp {
 
-enum class PipelineSchedule { gpipe, one_forward_one_backward, interleaved, zb_h1 };
-
-constexpr auto value_names(PipelineSchedule) {
-  return name_array("gpipe", "1f1b", "interleaved", "zb_h1");
-}
-
 /// The parts of a microbatch's work on a chunk. zb_h1 divides `backward` into the other two.
 enum class PipelinePart { forward, backward, input_gradients, weight_gradients };
 
@@ -39,7 +33,7 @@ struct PipelineTurn {
 
 /// What an order is made for.
 struct PipelineShape {
-  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   std::int64_t stages = 1;
   std::int64_t chunks = 1;  ///< of each stage; above 1 only if interleaved
   std::int64_t microbatches = 1;

@@ -138,9 +138,10 @@ Result<EngineErrorsOfRow> engine_errors_of(const Peer& peer, const CostModel& co
   asked.allocator = peer.system.allocator;
   MFSDP_LET(config, engine_config(peer.system.engine, asked));
   const Gpu& gpu = costs.cluster().gpu;
-  MFSDP_LET(step, engine_step(peer.system.engine, config, {},
-                              {.settings = {}, .gpu = gpu, .reserve = Bytes(0)}));
-  MFSDP_LET(prediction, predict(step.plan.program, costs, {}, host_times(step, gpu)));
+  MFSDP_LET(stages, engine_steps(peer.system.engine, config, {},
+                                 {.settings = {}, .gpu = gpu, .reserve = Bytes(0)}));
+  const EngineStep& step = stages.front();
+  MFSDP_LET(prediction, predict(step.plan.program, costs, {}, host_times(stages, gpu)));
   const AllocatorCounters& counters = step.memory.counters;
   const auto over = [](std::int64_t bytes, double gib) {
     return static_cast<double>(bytes) / kGibibyte / gib - 1;

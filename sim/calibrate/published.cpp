@@ -88,13 +88,16 @@ bool is_described_mesh(const PublishedRow& row) {
   const auto engine = parse<EngineKind>(row.text("engine"));
   const bool is_titan = states(row, "--modules=torchtitan");
   const Modules modules = is_titan ? Modules::torchtitan : Modules::transformers;
-  return engine && std::ranges::all_of(std::array{Axis::tp, Axis::cp}, [&](Axis axis) {
+  return engine && std::ranges::all_of(std::array{Axis::pp, Axis::tp, Axis::cp}, [&](Axis axis) {
            return !cut_along(row, to_string(axis)) || may_share(*engine, modules, axis);
          });
 }
 
-constexpr std::array<ExclusionRule, 10> kExclusionRules{
-    {{"pipeline parallelism", [](const PublishedRow& row) { return cut_along(row, "pp"); }},
+constexpr std::array<ExclusionRule, 11> kExclusionRules{
+    {{"pipeline parallelism of an engine that is not described with it",
+      [](const PublishedRow& row) { return cut_along(row, "pp") && !is_described_mesh(row); }},
+     {"pipeline stages whose chunks or layers are not stated",
+      [](const PublishedRow& row) { return cut_along(row, "pp") && !row.has("vpp"); }},
      {"tensor or context parallelism of an engine that is not described with it",
       [](const PublishedRow& row) { return shares(row) && !is_described_mesh(row); }},
      {"experts with tensor or context parallelism",
@@ -147,9 +150,11 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
   MFSDP_LET(all, row.integer("gpus"));
   MFSDP_LET(tp, ranks_along(row, "tp"));
   MFSDP_LET(cp, ranks_along(row, "cp"));
-  if (all % (tp * cp) != 0)
-    return fail(row.place(), fmt::format("tp {} x cp {} does not divide {} GPUs", tp, cp, all));
-  const std::int64_t gpus = all / tp / cp;
+  MFSDP_LET(pp, ranks_along(row, "pp"));
+  if (all % (tp * cp * pp) != 0)
+    return fail(row.place(),
+                fmt::format("tp {} x cp {} x pp {} does not divide {} GPUs", tp, cp, pp, all));
+  const std::int64_t gpus = all / tp / cp / pp;
   MFSDP_SET(config.seq_len, row.integer("seq_len"));
   MFSDP_SET(config.micro_batch, row.integer("micro_batch"));
   MFSDP_LET(global_batch, row.integer("global_batch"));
@@ -167,6 +172,11 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
       return fail(row.place(), fmt::format("ep {} does not divide {} GPUs", ep, gpus));
     config.expert_parallel = ep;
     config.mesh = with_expert_grid(config.mesh, ep);
+  }
+  config.mesh.resize(Axis::pp, pp);
+  if (cut_along(row, "vpp")) {
+    MFSDP_SET(config.virtual_stages, row.integer("vpp"));
+    config.schedule = PipelineSchedule::interleaved;
   }
   // A table of positions is as long as the sequences of a run.
   if (!model.traits().rotates) config.model.max_seq_len = config.seq_len;
@@ -273,7 +283,7 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
 std::string described_run(const PublishedRow& row) {
   std::string text = fmt::format("{} GPUs, {} x {}", row.text("gpus"), row.text("seq_len"),
                                  row.text("micro_batch"));
-  for (const char* axis : {"tp", "cp"})
+  for (const char* axis : {"tp", "cp", "pp", "vpp"})
     if (cut_along(row, axis)) text += fmt::format(", {} {}", axis, row.text(axis));
   if (has_experts(row)) text += ", ep " + row.text("ep");
   if (is_in_fp8(row)) text += ", FP8";
@@ -311,6 +321,11 @@ void add_figures(std::vector<PublishedErrors>& all, std::string_view by, const s
 
 void summarise_errors(Published& published) {
   for (const PublishedRun& run : published.runs) {
+    if (run.has_stages) {
+      add_figures(published.errors, "stages", run.engine + " on " + run.catalogue_gpu, run);
+      add_figures(published.errors, "stages", run.experts ? "experts" : "dense", run);
+      continue;
+    }
     if (run.shares) {
       add_figures(published.errors, "mesh", run.engine + " on " + run.catalogue_gpu, run);
       add_figures(published.errors, "mesh", "all with tp or cp", run);
@@ -321,7 +336,7 @@ void summarise_errors(Published& published) {
     add_figures(published.errors, "gpu", run.catalogue_gpu, run);
   }
   for (const PublishedRun& run : published.runs)
-    if (run.experts && run.tokens_per_s_per_gpu)
+    if (run.experts && !run.has_stages && run.tokens_per_s_per_gpu)
       for (const std::string& name :
            {run.origin, std::string(run.calibrated ? "GPUs with micro-benchmarks"
                                                    : "GPUs without micro-benchmarks")})
@@ -349,7 +364,8 @@ Result<Published> published_runs(const std::filesystem::path& scenarios,
                      .catalogue_gpu = row.text("catalogue_gpu"),
                      .what = described_run(row),
                      .experts = has_experts(row),
-                     .shares = shares(row)};
+                     .shares = shares(row),
+                     .has_stages = cut_along(row, "pp")};
     if (const ExclusionRule* rule = first_rule(row)) {
       run.excluded = rule->text;
       ++std::ranges::find(published.excluded, rule->text, &Exclusion::rule)->rows;

@@ -29,9 +29,10 @@ struct PublishedRun {
   std::string gpu;     ///< likewise
   std::string engine;  ///< of --engine; empty where none is described
   std::string catalogue_gpu;
-  std::string what;      ///< GPUs, lengths and recomputation, in words
-  bool experts = false;  ///< expert-parallel
-  bool shares = false;   ///< ranks share weights (tp) or sequences (cp)
+  std::string what;         ///< GPUs, lengths and recomputation, in words
+  bool experts = false;     ///< expert-parallel
+  bool shares = false;      ///< ranks share weights (tp) or sequences (cp)
+  bool has_stages = false;  ///< of a pipeline
   /// Priced by micro-benchmarks of that very GPU; else by those of another one, scaled.
   bool calibrated = false;
   std::string excluded = {};   ///< the rule that excludes it, in words; empty where it applies

@@ -7,6 +7,7 @@
 
 #include "sim/engines/fsdp2_options.hpp"
 #include "sim/engines/mcore_parallel.hpp"
+#include "sim/engines/mcore_stage.hpp"
 #include "sim/engines/rank_model.hpp"
 
 namespace mfsdp {
@@ -334,7 +335,7 @@ void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& r
 
 bool may_share(EngineKind engine, Modules modules, Axis axis) {
   const EngineFamily family = traits_of(engine).family;
-  if (family == EngineFamily::mcore) return axis == Axis::tp || axis == Axis::cp;
+  if (family == EngineFamily::mcore) return true;
   return family == EngineFamily::fsdp2 && modules == Modules::torchtitan && axis == Axis::tp;
 }
 
@@ -365,13 +366,14 @@ void check_titan_parallel(EngineKind engine, const PlanConfig& config, const Fsd
 /// Whether the engine is described on all axes of the mesh.
 void check_axes(EngineKind engine, const PlanConfig& config, Modules modules, Reasons& reasons) {
   std::int64_t described = config.mesh.size(Axis::dp_shard) * config.mesh.size(Axis::dp_outer);
-  for (const Axis axis : {Axis::cp, Axis::tp})
+  for (const Axis axis : {Axis::pp, Axis::cp, Axis::tp})
     if (may_share(engine, modules, axis)) described *= config.mesh.size(axis);
   if (described == config.mesh.world_size()) return;
+  const bool has_stages = config.mesh.size(Axis::pp) > 1;
   const bool shares_sequences = config.mesh.size(Axis::cp) > 1;
   const bool shares_blocks = config.mesh.size(Axis::tp) > 1;
   std::string_view instead = "leave --engine out";
-  if (shares_sequences) {
+  if (has_stages || shares_sequences) {
     instead = "leave --engine out, or take mcore";
   } else if (shares_blocks) {
     instead = traits_of(engine).family == EngineFamily::fsdp2
@@ -379,9 +381,10 @@ void check_axes(EngineKind engine, const PlanConfig& config, Modules modules, Re
                   : "leave --engine out, or take mcore";
   }
   reasons.add(cannot_predict(engine,
-                             shares_sequences ? "--cp"
-                             : shares_blocks  ? "--tp"
-                                              : "--gpus",
+                             has_stages         ? "--pp"
+                             : shares_sequences ? "--cp"
+                             : shares_blocks    ? "--tp"
+                                                : "--gpus",
                              "parallelism other than data parallelism", instead));
 }
 
@@ -501,7 +504,10 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
     if (modules == Modules::torchtitan)
       check_titan_parallel(engine, config, Fsdp2Options(engine, options), reasons);
   }
-  if (traits.family == EngineFamily::mcore) check_mcore_parallel(engine, config, options, reasons);
+  if (traits.family == EngineFamily::mcore) {
+    check_mcore_parallel(engine, config, options, reasons);
+    check_mcore_stages(engine, config, options, reasons);
+  }
   if (traits.family == EngineFamily::megatron_fsdp_v1)
     check_first_megatron(engine, config, reasons);
   MFSDP_TRY(reasons.verdict());

@@ -27,8 +27,7 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// The error for --recompute if the engine's recomputation is not modelled.
 [[nodiscard]] tl::unexpected<Error> no_recomputation(EngineKind engine);
 
-/// Whether the engine is described with ranks of that axis, tp or cp, which share weights or
-/// sequences.
+/// Whether the engine is described with ranks of that axis: tp, cp or pp.
 [[nodiscard]] bool may_share(EngineKind engine, Modules modules, Axis axis);
 
 /// The rules of --tp and --cp that a configuration for the engine keeps.

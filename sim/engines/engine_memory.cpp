@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -21,7 +23,8 @@ class Host {
  public:
   using Use = std::function<bool(const HostAllocation&, const Op*)>;
 
-  Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {
+  Host(const EnginePlan& plan, Use use)
+      : plan_(plan), use_(std::move(use)), slots_(first_slots(plan.program)) {
     for (const Renewal& renewal : plan.renewals) there_[renewal.next.value] = renewal;
     for (const KeptFrom& kept : plan.kept) {
       if (kept.by_renewal) unmade_.insert(kept.buffer.value);
@@ -36,10 +39,10 @@ class Host {
   }
 
   bool step() {
-    for (const Segment& segment : plan_.program.find_plan(PlanRole::train)->segments)
-      for (std::int64_t i = 0; i < segment.repeat; ++i)
-        for (const Op& op : segment.ops)
-          if (!run(op)) return false;
+    bool goes_on = true;
+    for_each_instance(*plan_.program.find_plan(PlanRole::train), {},
+                      [&](const OpRun& run, const Op& op) { goes_on = goes_on && issue(run, op); });
+    if (!goes_on) return false;
     ++steps_;
     at_ = 0;
     return plan_.moments.empty() || give_back_until(kLongAgo, nullptr);  // the host has waited
@@ -50,7 +53,7 @@ class Host {
     return kept.before == op.id && (!kept.in_second_step || steps_ > 0);
   }
 
-  bool run(const Op& op) {
+  bool issue(const OpRun& run, const Op& op) {
     ++issued_;
     const OpMoment moment = plan_.moments.empty() ? OpMoment{} : plan_.moments[at_++];
     if (!plan_.moments.empty() && std::holds_alternative<Acquire>(op.body) &&
@@ -66,12 +69,12 @@ class Host {
       if (!take(plan_.kept[next_++], &op)) return false;
     if (const auto* acquire = std::get_if<Acquire>(&op.body)) {
       if (made_.erase(acquire->buffer.value) > 0) return true;
-      return use_(event(made_by(acquire->buffer), false), &op);
+      return use_(event(made_by(acquire->buffer), false, &run), &op);
     }
     if (const auto* release = std::get_if<Release>(&op.body)) {
       const BufferId freed = freed_by(release->buffer);
       if (unmade_.erase(freed.value) > 0) return true;
-      HostAllocation made = event(freed, true);
+      HostAllocation made = event(freed, true, &run);
       made.in_use = std::ranges::binary_search(plan_.in_use, op.id, {},
                                                [](const UseAfterFree& use) { return use.release; });
       if (made.in_use)
@@ -123,14 +126,21 @@ class Host {
     return use_(made, op);
   }
 
-  [[nodiscard]] HostAllocation event(BufferId id, bool is_free) const {
+  [[nodiscard]] HostAllocation event(BufferId id, bool is_free, const OpRun* run = nullptr) const {
     const Buffer& buffer = plan_.program.buffers[id.value];
-    return {
-        .is_free = is_free, .buffer = id, .size = buffer.size.value, .stream = buffer.pool.value};
+    std::size_t slot = slots_[id.value];
+    if (run != nullptr && buffer.instances)
+      slot += static_cast<std::size_t>(run->instance(*buffer.instances));
+    return {.is_free = is_free,
+            .buffer = id,
+            .slot = slot,
+            .size = buffer.size.value,
+            .stream = buffer.pool.value};
   }
 
   const EnginePlan& plan_;
   Use use_;
+  std::vector<std::uint32_t> slots_;         // first one, by buffer
   std::size_t next_ = 0;                     // index of the next kept allocation
   std::int64_t steps_ = 0;                   // that ended
   std::map<std::int64_t, Renewal> there_{};  // current state, by the buffer that the step names
@@ -153,7 +163,7 @@ class Accounts {
   Accounts(const EnginePlan& plan, const AllocatorSettings& settings)
       : program_(plan.program),
         allocator_(settings),
-        places_(plan.program.buffers.size()),
+        places_(first_slots(plan.program).back()),
         of_stream_(plan.program.pools.size()),
         most_of_stream_(plan.program.pools.size()),
         withheld_of_stream_(plan.program.pools.size()) {}
@@ -163,9 +173,9 @@ class Accounts {
       allocator_.release_cached();
       return true;
     }
-    const auto position = event.buffer.value;
+    Place& place = places_[event.slot];
     const auto stream = static_cast<std::size_t>(event.stream);
-    Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
+    Bytes& live = live_[static_cast<std::size_t>(program_.buffers[event.buffer.value].category)];
     if (event.is_returned) {
       const Place& returned = in_use_.front();
       allocator_.free(returned.address);
@@ -174,16 +184,15 @@ class Accounts {
       return true;
     }
     if (event.is_free) {
-      const Place& freed = places_[position];
       if (event.in_use) {
-        allocator_.retire(freed.address);
-        withheld_of_stream_[stream] += freed.bytes;
-        in_use_.push_back(freed);
+        allocator_.retire(place.address);
+        withheld_of_stream_[stream] += place.bytes;
+        in_use_.push_back(place);
       } else {
-        allocator_.free(freed.address);
+        allocator_.free(place.address);
       }
-      live -= Bytes(places_[position].bytes);
-      of_stream_[stream] -= places_[position].bytes;
+      live -= Bytes(place.bytes);
+      of_stream_[stream] -= place.bytes;
       return true;
     }
     const std::int64_t size = std::max<std::int64_t>(event.size, 1);
@@ -194,7 +203,7 @@ class Accounts {
       return false;
     }
     const std::int64_t block = allocator_.counters().allocated - before.allocated;
-    places_[position] = {.address = *address, .bytes = block};
+    place = {.address = *address, .bytes = block};
     live += Bytes(block);
     of_stream_[stream] += block;
     most_of_stream_[stream] = std::max(most_of_stream_[stream], of_stream_[stream]);
@@ -245,7 +254,7 @@ class Accounts {
     std::int64_t address = 0;
     std::int64_t bytes = 0;  ///< of its block
   };
-  std::vector<Place> places_;   // by buffer
+  std::vector<Place> places_;   // by slot
   std::deque<Place> in_use_{};  // freed and not returned, in order
   std::vector<std::int64_t> of_stream_;
   std::vector<std::int64_t> most_of_stream_;
@@ -278,15 +287,16 @@ std::vector<KindMemory> live_at_peak(const EnginePlan& plan, const AllocatorSett
   const auto rounded = [&](const HostAllocation& allocation) {
     return CachingAllocator::rounded(std::max<std::int64_t>(allocation.size, 1), settings);
   };
-  // By buffer: the bytes that its free returns.
-  std::vector<std::int64_t> held(plan.program.buffers.size());
+  // By slot: the bytes that its free returns.
+  const std::vector<std::uint32_t> slots = first_slots(plan.program);
+  std::vector<std::int64_t> held(slots.back());
   std::int64_t live = 0;
   std::int64_t most = 0;
   std::vector<std::int64_t> at_peak;
   const auto pass = [&](bool is_second) {
     for (const HostAllocation& one : made) {
       if (one.empties_cache || one.is_returned) continue;
-      std::int64_t& bytes = held[one.buffer.value];
+      std::int64_t& bytes = held[one.slot];
       const std::int64_t change = one.is_free ? -bytes : rounded(one);
       bytes = one.is_free ? 0 : change;
       live += change;
@@ -304,7 +314,9 @@ std::vector<KindMemory> live_at_peak(const EnginePlan& plan, const AllocatorSett
   std::map<std::string, KindMemory> kinds;
   for (std::size_t i = 0; i < at_peak.size(); ++i) {
     if (at_peak[i] == 0) continue;
-    const Buffer& buffer = plan.program.buffers[i];
+    const auto after = std::ranges::upper_bound(slots, i);
+    const Buffer& buffer =
+        plan.program.buffers[static_cast<std::size_t>(after - slots.begin() - 1)];
     const std::size_t unit =
         buffer.unit ? plan.program.units[buffer.unit->value].name.size() + 1 : 0;
     KindMemory& kind = kinds[buffer.name.substr(unit)];

@@ -57,6 +57,7 @@ struct HostAllocation {
   bool is_returned = false;    ///< neither: such memory can be allocated again
   bool empties_cache = false;  ///< neither: unused segments are released
   BufferId buffer;
+  std::size_t slot = 0;     ///< of the buffer's instance (core/plan/rotation.hpp)
   std::int64_t size = 0;    ///< bytes asked for
   std::int64_t stream = 0;  ///< of the allocator
 };

@@ -29,7 +29,7 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
     return top -= settings.expandable_segments ? kRange : size;
   });
   allocator.watch([&](const MemoryEvent& event) { snapshot.events.push_back({.event = event}); });
-  std::unordered_map<std::int64_t, std::pair<std::int64_t, std::int64_t>> live;  // by buffer
+  std::unordered_map<std::size_t, std::pair<std::int64_t, std::int64_t>> live;  // by slot
   std::deque<MemoryEvent> in_use;  // frees of memory that other streams still use, in order
   for (const HostAllocation& made : host_allocations(plan, steps)) {
     if (made.empties_cache) {
@@ -47,7 +47,7 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
                       .size = std::max<std::int64_t>(made.size, 1),
                       .stream = made.stream};
     if (made.is_free) {
-      const auto found = live.find(made.buffer.value);
+      const auto found = live.find(made.slot);
       std::tie(event.address, event.size) = found->second;
       live.erase(found);
       if (made.in_use) {
@@ -64,7 +64,7 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
         break;
       }
       event.address = *address;
-      live[made.buffer.value] = {event.address, event.size};
+      live[made.slot] = {event.address, event.size};
     }
     snapshot.events.push_back({.event = event, .name = name});
   }

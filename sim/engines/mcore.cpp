@@ -12,6 +12,8 @@
 //              overlap_grad_reduce a buffer is one bucket, reduced after backward
 //   tp, cp     buffers have one rank's part of the weights; those that are whole on all ranks of tp are
 //              summed over it where rows are cut, at once. Buckets are shared by the ranks of cp, too
+//   pipelines  a stage has its chunks' weights, and each chunk buffers of its own; those of later stages
+//              and chunks are one bucket each (mcore_stage.hpp, mcore_pipeline.hpp)
 //   optimizer  has a shard of each bucket in fp32; bf16 gradients are cast for it. Its results are
 //              copied into the weights' buffer
 //
@@ -19,7 +21,9 @@
 // reductions begin, so the two streams here are equivalent.
 #include "sim/engines/mcore.hpp"
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +32,7 @@
 #include "sim/engines/mcore_block.hpp"
 #include "sim/engines/mcore_ends.hpp"
 #include "sim/engines/mcore_parallel.hpp"
+#include "sim/engines/mcore_pipeline.hpp"
 #include "sim/engines/mcore_rows.hpp"
 #include "sim/engines/rank_model.hpp"
 
@@ -44,14 +49,21 @@ struct BucketState {
   std::optional<Mark> reduced{};
 };
 
-/// Weights that are on the same ranks share buffers. There are two such sets: expert-parallel
-/// experts, and all other weights.
+/// Weights of a chunk that are on the same ranks share buffers. There are two such sets:
+/// expert-parallel experts, and all other weights.
 struct Side {
   std::string prefix;  ///< of names
+  std::size_t chunk = 0;
   RankGroup group = RankGroup::all;
   std::int64_t ranks = 1;
   ParameterBuffer buffer{};
   std::vector<BucketState> buckets{};
+};
+
+/// A weight and the part of it that rank 0's optimizer has.
+struct Owned {
+  const BufferedWeight& weight;
+  std::int64_t elements = 0;
 };
 
 /// A weight's location: its buffer, and its index there.
@@ -67,13 +79,22 @@ std::vector<UnitId> layer_units(StepBuilder& step, std::int64_t layers) {
   return units;
 }
 
+/// A stage's model: its ends are not in one place.
+PlanConfig config_of_stage(PlanConfig config, const McoreStage& stage) {
+  if (stage.is_pipelined()) config.model.tied_embeddings = false;
+  return config;
+}
+
 class Mcore {
  public:
-  Mcore(EngineKind engine, const PlanConfig& config, const Meta& meta, const EngineOptions& options)
-      : config_(config_of_rank(config, kMegatronVocabulary)),
+  Mcore(EngineKind engine, const PlanConfig& config, const Meta& meta, const EngineOptions& options,
+        std::int64_t stage)
+      : stage_(mcore_stage(engine, config, options, stage)),
+        config_(config_of_stage(config_of_rank(config, kMegatronVocabulary), stage_)),
         parallel_(mcore_parallel(engine, config, options)),
         gradient_type_(size_of(config.grad_dtype)),
-        step_(config, meta),
+        ties_ends_(stage_.is_pipelined() && config.model.tied_embeddings),
+        step_(config, meta, stage),
         root_(step_.add_unit("root", UnitKind::embedding_and_head)),
         units_(layer_units(step_, config.model.layers)),
         hooks_{.use = [this](std::size_t weight) { use(weight); },
@@ -83,13 +104,26 @@ class Mcore {
         block_(step_, config_, parallel_, modules_, rows_, hooks_),
         ends_(step_, config_, modules_, rows_, hooks_,
               traits_of(engine).fuses_loss ? VocabularyLoss::fused : VocabularyLoss::not_fused),
-        weights_(mcore_weights(config_, root_, units_)) {
+        weights_(mcore_weights(config_, stage_, root_, units_)) {
     if (parallel_.tp > 1 || parallel_.cp > 1) step_.add_spare_stream("beside_gemms");
     place_weights();
   }
 
   EnginePlan run() {
     set_up();
+    if (stage_.is_pipelined())
+      pipeline();
+    else
+      microbatches();
+    step_.begin_segment("optimizer", 1, 0);
+    if (stage_.is_pipelined()) finish_gradients();
+    optimizer();
+    for (const Side& side : sides_) step_.add_padding(side.buffer.padding());
+    return step_.finish();
+  }
+
+ private:
+  void microbatches() {
     const std::int64_t count = config_.microbatches;
     step_.begin_segment("first", 1, 1);
     microbatch(true, count == 1);
@@ -101,30 +135,31 @@ class Mcore {
       step_.begin_segment("last", 1, 1);
       microbatch(false, true);
     }
-    step_.begin_segment("optimizer", 1, 0);
-    optimizer();
-    for (const Side& side : sides_) step_.add_padding(side.buffer.padding());
-    return step_.finish();
   }
 
- private:
   // ---- Before the first step ---------------------------------------------------------------
 
   void place_weights() {
-    sides_.push_back({.prefix = "", .ranks = config_.mesh.world_size() / parallel_.tp});
-    if (config_.is_expert_parallel())
-      sides_.push_back({.prefix = "expert_",
-                        .group = RankGroup::same_experts,
-                        .ranks = config_.mesh.size(Axis::expt_dp)});
+    const std::size_t kinds = config_.is_expert_parallel() ? 2 : 1;
+    const std::int64_t ranks = config_.mesh.world_size() / (parallel_.tp * stage_.shape.stages);
+    for (std::size_t chunk = 0; chunk < stage_.chunks.size(); ++chunk) {
+      const std::string prefix = chunk == 0 ? "" : "chunk_" + std::to_string(chunk) + "_";
+      sides_.push_back({.prefix = prefix, .chunk = chunk, .ranks = ranks});
+      if (kinds == 2)
+        sides_.push_back({.prefix = prefix + "expert_",
+                          .chunk = chunk,
+                          .group = RankGroup::same_experts,
+                          .ranks = config_.mesh.size(Axis::expt_dp)});
+    }
     std::vector<std::vector<BufferedWeight>> split(sides_.size());
     for (const BufferedWeight& weight : weights_.all) {
-      const std::size_t side = weight.dealt ? 1 : 0;
+      const std::size_t side = kinds * weight.chunk + (weight.dealt ? 1 : 0);
       places_.push_back({.side = side, .weight = split[side].size()});
       split[side].push_back(weight);
     }
     for (std::size_t i = 0; i < sides_.size(); ++i) {
-      sides_[i].buffer =
-          parameter_buffer(std::move(split[i]), sides_[i].ranks, !parallel_.overlaps_reductions);
+      const bool is_one = !parallel_.overlaps_reductions || stage_.stage > 0 || sides_[i].chunk > 0;
+      sides_[i].buffer = parameter_buffer(std::move(split[i]), sides_[i].ranks, is_one);
       sides_[i].buckets.resize(sides_[i].buffer.buckets.size());
     }
   }
@@ -132,7 +167,10 @@ class Mcore {
   void set_up() {
     for (const Side& side : sides_) set_up(side);
     step_.at(root_, Phase::input);
-    ends_.keep_inputs();
+    const auto ends = [&](bool McoreChunk::* has) {
+      return std::ranges::any_of(stage_.chunks, has);
+    };
+    ends_.keep_inputs(ends(&McoreChunk::has_embedding), ends(&McoreChunk::has_head));
   }
 
   /// Modules allocate their weights one by one; the buffer then replaces them, the last ones first.
@@ -221,10 +259,7 @@ class Mcore {
     reduces_ = last;
     modules_.begin(first);
     step_.at(root_, Phase::forward);
-    if (first)
-      for (const Side& side : sides_)
-        step_.memory_bound(KernelKind::zero_padding, side.prefix + "zero_gradients",
-                           side.buffer.elements * gradient_type_);
+    if (first) zero_gradients();
     std::vector<Tensor> states{ends_.embed(weights_)};
     for (std::size_t layer = 0; layer < units_.size(); ++layer) {
       step_.at(units_[layer], Phase::forward);
@@ -237,6 +272,102 @@ class Mcore {
     if (last) finish_gradients();
   }
 
+  void zero_gradients() {
+    for (const Side& side : sides_)
+      step_.memory_bound(KernelKind::zero_padding, side.prefix + "zero_gradients",
+                         side.buffer.elements * gradient_type_);
+  }
+
+  // ---- Microbatches of a pipeline's stage -----------------------------------------------------
+
+  void pipeline() {
+    step_.begin_segment("begin", 1, 0);
+    step_.at(root_, Phase::forward);
+    zero_gradients();
+    McorePipeline turns(step_, stage_, rows_.state() / kHalf);
+    states_.resize(stage_.chunks.size());
+    using Variant = McorePipeline::Variant;
+    turns.write([&](std::int64_t chunk, Variant variant) { forward(turns, chunk, variant); },
+                [&](std::int64_t chunk, Variant variant) { backward(turns, chunk, variant); });
+  }
+
+  /// Weights of a chunk's layers.
+  [[nodiscard]] std::span<const LayerWeights> layers_of(std::int64_t chunk) const {
+    std::size_t begin = 0;
+    for (std::int64_t c = 0; c < chunk; ++c)
+      begin += static_cast<std::size_t>(stage_.chunks[static_cast<std::size_t>(c)].layers);
+    const McoreChunk& of = stage_.chunks[static_cast<std::size_t>(chunk)];
+    return std::span(weights_.layers).subspan(begin, static_cast<std::size_t>(of.layers));
+  }
+
+  [[nodiscard]] UnitId unit_of(const LayerWeights& layer) const {
+    return units_[static_cast<std::size_t>(layer.layer)];
+  }
+
+  void forward(McorePipeline& turns, std::int64_t chunk, McorePipeline::Variant variant) {
+    const McoreChunk& of = stage_.chunks[static_cast<std::size_t>(chunk)];
+    gathers_ = variant.first;
+    modules_.begin(variant.first);
+    step_.at(root_, Phase::forward);
+    std::vector<Tensor>& states = states_[static_cast<std::size_t>(chunk)];
+    states.assign(1, of.has_embedding ? ends_.embed(weights_) : turns.of(chunk).input);
+    for (const LayerWeights& layer : layers_of(chunk)) {
+      step_.at(unit_of(layer), Phase::forward);
+      states.push_back(block_.forward(layer, states.back()));
+    }
+    step_.at(root_, Phase::forward);
+    if (of.has_head)
+      ends_.forward(weights_);
+    else
+      turns.of(chunk).output = states.back();
+    gathers_ = false;
+  }
+
+  void backward(McorePipeline& turns, std::int64_t chunk, McorePipeline::Variant variant) {
+    const McoreChunk& of = stage_.chunks[static_cast<std::size_t>(chunk)];
+    const std::vector<Tensor>& states = states_[static_cast<std::size_t>(chunk)];
+    const std::span<const LayerWeights> layers = layers_of(chunk);
+    reduces_ = variant.last;
+    step_.at(root_, Phase::backward);
+    Tensor gradient =
+        of.has_head ? ends_.backward(weights_, states.back()) : turns.of(chunk).gradient;
+    for (std::size_t i = layers.size(); i-- > 0;) {
+      step_.at(unit_of(layers[i]), Phase::backward);
+      gradient = block_.backward(layers[i], states[i], gradient);
+    }
+    step_.at(root_, Phase::backward);
+    if (of.has_embedding)
+      ends_.embedding_backward(weights_, gradient);
+    else
+      turns.of(chunk).input_gradient = gradient;
+  }
+
+  /// The first and the last stage add their gradients of a tied embedding.
+  void sum_tied_ends() {
+    const bool is_first = stage_.stage == 0;
+    if (!ties_ends_ || (!is_first && stage_.stage + 1 < stage_.shape.stages)) return;
+    const BufferedWeight& weight = weights_.all[is_first ? weights_.embedding : weights_.head];
+    const std::int64_t bytes = weight.elements() * gradient_type_;
+    step_.at(root_, Phase::reduce);
+    const EventId ended = step_.add_event("tied_gradient");
+    const Tensor other = step_.allocate("tied_gradient", bytes, Category::unsharded_grad);
+    // The first stage is the last one's next.
+    const StageMessage sent{.sends = true, .of_gradients = is_first, .elements = bytes / kHalf};
+    const StageMessage received{
+        .sends = false, .of_gradients = !is_first, .elements = bytes / kHalf};
+    if (stage_.shape.chunks == 1) {
+      step_.exchange_messages("tied_gradient", {sent, received}, ended);
+    } else {
+      const EventId also = step_.add_event("tied_gradient_sent");
+      step_.exchange_messages("tied_gradient", {sent}, also);
+      step_.exchange_messages("tied_gradient", {received}, ended);
+      step_.wait_for(also);
+    }
+    step_.wait_for(ended);
+    step_.memory_bound(KernelKind::accumulate, "tied_gradient", 3 * bytes);
+    step_.free(other);
+  }
+
   void finish_gradients() {
     if (!parallel_.overlaps_reductions)
       for (Side& side : sides_)
@@ -244,6 +375,7 @@ class Mcore {
     for (const Side& side : sides_)
       for (const BucketState& bucket : side.buckets)
         if (bucket.reduced) step_.wait(compute, *bucket.reduced);
+    sum_tied_ends();
     sum_whole_weights();
   }
 
@@ -279,7 +411,8 @@ class Mcore {
   // ---- Optimizer ---------------------------------------------------------------------------
 
   void optimizer() {
-    for (const Side& side : sides_) optimizer(side);
+    optimizer(RankGroup::all);
+    if (config_.is_expert_parallel()) optimizer(RankGroup::same_experts);
     if (parallel_.overlaps_gathers) return;
     for (Side& side : sides_) {
       for (std::size_t i = 0; side.ranks > 1 && i < side.buckets.size(); ++i) gather(side, i);
@@ -290,40 +423,43 @@ class Mcore {
 
   /// The squares of all ranks' shards.
   void sum_norm() {
-    if (parallel_.tp > 1) rows_.sum("gradient_norm_of_all", 1, DType::fp32);
+    if (stage_.is_pipelined())
+      step_.collective_on(compute, CollectiveKind::all_reduce, "gradient_norm_of_all", 1,
+                          DType::fp32, RankGroup::model);
+    else if (parallel_.tp > 1)
+      rows_.sum("gradient_norm_of_all", 1, DType::fp32);
   }
 
-  void optimizer(const Side& side) {
-    const std::vector<std::size_t> order = optimizer_order(side);
-    const std::vector<Tensor> casts = cast_gradients(side, order);
+  /// Of the sides of all chunks that one optimizer has.
+  void optimizer(RankGroup group) {
+    std::vector<Tensor> casts;
+    std::vector<Owned> all;
+    for (const Side& side : sides_)
+      if (side.group == group)
+        for (const std::size_t i : optimizer_order(side))
+          all.push_back(
+              {.weight = side.buffer.weights[i], .elements = side.buffer.owned(i, side.ranks)});
+    if (gradient_type_ != kFull) casts = cast_gradients(all);
     std::int64_t elements = 0;
-    for (const std::size_t i : order) {
-      const BufferedWeight& weight = side.buffer.weights[i];
-      const std::int64_t owned = side.buffer.owned(i, side.ranks);
+    for (const auto& [weight, owned] : all) {
       elements += owned;
       step_.at(weight.unit, Phase::optimizer);
       for (const char* moment : {"_exp_avg", "_exp_avg_sq"})
         step_.keep(weight.name + moment, owned * kFull, Category::optimizer_state);
     }
     step_.at(root_, Phase::optimizer);
-    update_weights(step_, config_, elements, order.size(), kFull, [this] { sum_norm(); });
-    for (const std::size_t i : order) {
-      const BufferedWeight& weight = side.buffer.weights[i];
+    update_weights(step_, config_, elements, all.size(), kFull, [this] { sum_norm(); });
+    for (const auto& [weight, owned] : all) {
       step_.at(weight.unit, Phase::optimizer);
-      step_.memory_bound(KernelKind::cast, weight.name + "_to_buffer",
-                         side.buffer.owned(i, side.ranks) * (kFull + kHalf));
+      step_.memory_bound(KernelKind::cast, weight.name + "_to_buffer", owned * (kFull + kHalf));
     }
     for (const Tensor cast : casts) step_.free(cast);
   }
 
   /// Freed before the next step's first microbatch; nothing is allocated in between.
-  [[nodiscard]] std::vector<Tensor> cast_gradients(const Side& side,
-                                                   const std::vector<std::size_t>& order) {
+  [[nodiscard]] std::vector<Tensor> cast_gradients(const std::vector<Owned>& all) {
     std::vector<Tensor> casts;
-    if (gradient_type_ == kFull) return casts;
-    for (const std::size_t i : order) {
-      const BufferedWeight& weight = side.buffer.weights[i];
-      const std::int64_t owned = side.buffer.owned(i, side.ranks);
+    for (const auto& [weight, owned] : all) {
       step_.at(weight.unit, Phase::optimizer);
       casts.push_back(
           step_.allocate(weight.name + "_gradient", owned * kFull, Category::main_grad));
@@ -332,9 +468,11 @@ class Mcore {
     return casts;
   }
 
+  McoreStage stage_;
   PlanConfig config_;  ///< with the model of one rank
   McoreParallel parallel_;
   std::int64_t gradient_type_;  ///< bytes of an element
+  bool ties_ends_;              ///< over the first and the last stage
   StepBuilder step_;
   UnitId root_;
   std::vector<UnitId> units_;  ///< of layers
@@ -345,16 +483,17 @@ class Mcore {
   McoreEnds ends_;
   McoreWeights weights_;
   std::vector<Side> sides_{};
-  std::vector<Place> places_{};  ///< of all weights
-  bool gathers_ = false;         ///< forward of a step's first microbatch
-  bool reduces_ = false;         ///< backward of its last
+  std::vector<Place> places_{};                ///< of all weights
+  std::vector<std::vector<Tensor>> states_{};  ///< of a pipeline's chunks: inputs of layers
+  bool gathers_ = false;                       ///< forward of a step's first microbatch
+  bool reduces_ = false;                       ///< backward of its last
 };
 
 }  // namespace
 
 EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
-                      const EngineOptions& options) {
-  return Mcore(engine, config, meta, options).run();
+                      const EngineOptions& options, std::int64_t stage) {
+  return Mcore(engine, config, meta, options, stage).run();
 }
 
 }  // namespace mfsdp

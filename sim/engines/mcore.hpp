@@ -7,8 +7,8 @@
 
 namespace mfsdp {
 
-/// The step for any number of microbatches and ranks.
+/// The step of a pipeline's stage, for any number of microbatches and ranks.
 [[nodiscard]] EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
-                                    const EngineOptions& options);
+                                    const EngineOptions& options, std::int64_t stage = 0);
 
 }  // namespace mfsdp

@@ -20,6 +20,7 @@ struct BufferedWeight {
   bool dealt = false;        ///< expert-parallel: in a separate buffer
   bool whole = false;        ///< on all ranks of tp, which divide the others
   bool of_heads = false;     ///< a norm of heads, of which ranks of tp have others
+  std::size_t chunk = 0;     ///< of the stage
   // Position, set by the buffer.
   std::int64_t begin = 0;
   std::size_t bucket = 0;

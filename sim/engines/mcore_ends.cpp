@@ -2,12 +2,16 @@
 
 namespace mfsdp {
 
-void McoreEnds::keep_inputs() {
+void McoreEnds::keep_inputs(bool has_embedding, bool has_head) {
   constexpr std::int64_t kToken = 8;       // int64: tokens, labels and positions
   constexpr std::int64_t kAngleBytes = 4;  // fp32, all positions, as wide as a head
-  for (const char* name : {"tokens", "labels", "positions"})
-    step_.keep(name, sizes_.tokens * kToken, Category::activation);
-  step_.keep("loss_mask", sizes_.tokens * kFull, Category::activation);
+  const auto keep = [&](std::string_view name, bool is_there, std::int64_t bytes) {
+    if (is_there) step_.keep(name, sizes_.tokens * bytes, Category::activation);
+  };
+  keep("tokens", has_embedding, kToken);
+  keep("labels", has_head, kToken);
+  keep("positions", has_embedding, kToken);
+  keep("loss_mask", has_head, kFull);
   if (!config_.model.traits().rotates) return;
   step_.keep("angles", config_.seq_len * config_.model.head_dim * kAngleBytes,
              Category::activation);

@@ -30,9 +30,9 @@ class McoreEnds {
         hooks_(hooks),
         kind_(loss) {}
 
-  /// Allocates tokens, labels, masks and positions of a microbatch. The host copies them anew each
-  /// time.
-  void keep_inputs();
+  /// Allocates tokens and positions of a microbatch for the embedding, labels and masks for the head.
+  /// The host copies them anew each time.
+  void keep_inputs(bool has_embedding, bool has_head);
   /// Returns the first layer's input.
   [[nodiscard]] Tensor embed(const McoreWeights& weights);
   /// From the last layer's output, which stays allocated, to the loss.

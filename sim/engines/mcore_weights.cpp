@@ -11,23 +11,35 @@ class Weights {
  public:
   explicit Weights(const PlanConfig& config) : config_(config), model_(config.model) {}
 
-  McoreWeights made(UnitId root, const std::vector<UnitId>& units) {
-    unit_ = root;
-    made_.embedding = add("embedding", model_.vocab, model_.hidden);
-    if (!model_.traits().rotates)
-      made_.positions = add("positions", model_.max_seq_len, model_.hidden);
-    for (std::size_t layer = 0; layer < units.size(); ++layer) {
-      unit_ = units[layer];
-      made_.layers.push_back(layer_weights(static_cast<std::int64_t>(layer)));
+  McoreWeights made(const McoreStage& stage, UnitId root, const std::vector<UnitId>& units) {
+    for (std::size_t c = 0; c < stage.chunks.size(); ++c) {
+      const std::size_t begin = made_.all.size();
+      add_chunk(stage.chunks[c], root, units);
+      for (std::size_t i = begin; i < made_.all.size(); ++i) made_.all[i].chunk = c;
     }
-    unit_ = root;
-    std::tie(made_.norm, made_.norm_bias) = add_norm("norm");
-    made_.head =
-        model_.tied_embeddings ? made_.embedding : add("head", model_.vocab, model_.hidden);
     return std::move(made_);
   }
 
  private:
+  void add_chunk(const McoreChunk& chunk, UnitId root, const std::vector<UnitId>& units) {
+    unit_ = root;
+    if (chunk.has_embedding) {
+      made_.embedding = add("embedding", model_.vocab, model_.hidden);
+      if (!model_.traits().rotates)
+        made_.positions = add("positions", model_.max_seq_len, model_.hidden);
+    }
+    for (std::int64_t i = 0; i < chunk.layers; ++i) {
+      const std::int64_t layer = chunk.first_layer + i;
+      unit_ = units[static_cast<std::size_t>(layer)];
+      made_.layers.push_back(layer_weights(layer));
+    }
+    if (!chunk.has_head) return;
+    unit_ = root;
+    std::tie(made_.norm, made_.norm_bias) = add_norm("norm");
+    const bool shares = model_.tied_embeddings && chunk.has_embedding;
+    made_.head = shares ? made_.embedding : add("head", model_.vocab, model_.hidden);
+  }
+
   std::size_t add(std::string name, std::int64_t rows, std::int64_t columns = 1,
                   bool dealt = false) {
     made_.all.push_back(
@@ -134,9 +146,9 @@ class Weights {
 
 }  // namespace
 
-McoreWeights mcore_weights(const PlanConfig& config, UnitId root,
+McoreWeights mcore_weights(const PlanConfig& config, const McoreStage& stage, UnitId root,
                            const std::vector<UnitId>& units) {
-  return Weights(config).made(root, units);
+  return Weights(config).made(stage, root, units);
 }
 
 }  // namespace mfsdp

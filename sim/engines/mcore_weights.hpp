@@ -9,6 +9,7 @@
 
 #include "core/plan/config.hpp"
 #include "sim/engines/mcore_buffer.hpp"
+#include "sim/engines/mcore_stage.hpp"
 
 namespace mfsdp {
 
@@ -56,18 +57,18 @@ struct LayerWeights {
 };
 
 struct McoreWeights {
-  std::vector<BufferedWeight> all{};  ///< in the order of modules
-  std::vector<LayerWeights> layers{};
+  std::vector<BufferedWeight> all{};   ///< in the order of modules
+  std::vector<LayerWeights> layers{};  ///< of chunk after chunk
   std::size_t embedding = 0;
   std::optional<std::size_t> positions{};  ///< where they are learned
   std::size_t norm = 0;
   std::optional<std::size_t> norm_bias{};
-  std::size_t head = 0;  ///< the embedding if tied
+  std::size_t head = 0;  ///< the embedding if tied and in the same stage
 };
 
-/// `units`: of the layers. Experts are those of one rank.
-[[nodiscard]] McoreWeights mcore_weights(const PlanConfig& config, UnitId root,
-                                         const std::vector<UnitId>& units);
+/// Those of a stage's chunks. `units`: of all layers. Experts are those of one rank.
+[[nodiscard]] McoreWeights mcore_weights(const PlanConfig& config, const McoreStage& stage,
+                                         UnitId root, const std::vector<UnitId>& units);
 
 /// Callbacks of the schedule when the host reaches a weight.
 struct WeightHooks {

@@ -37,7 +37,7 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
   if (traits_of(engine).has_groups_of_its_own) {
     // One of them has all ranks. Each is created at its first use.
     for (const Axis axis :
-         {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep, Axis::cp, Axis::tp})
+         {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep, Axis::cp, Axis::tp, Axis::pp})
       if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
     return sizes;
   }

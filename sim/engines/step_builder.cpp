@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "core/plan/work.hpp"
 
 namespace mfsdp {
@@ -13,6 +16,10 @@ namespace {
 // Streams and pools have these positions as their ids; the last one is for the outer axis.
 constexpr std::array kStreams{StreamRole::compute, StreamRole::all_gather,
                               StreamRole::reduce_scatter, StreamRole::outer};
+
+// Of messages between stages: activations that come and go, gradients that come and go. Nothing is
+// allocated there.
+constexpr std::array kMessageStreams{StreamId{4}, StreamId{5}, StreamId{6}, StreamId{7}};
 
 constexpr std::int64_t kBlockBytes = 512;  // block sizes of the allocator are multiples of it
 
@@ -41,11 +48,15 @@ StreamId stream_id(StreamRole stream) { return StreamId{static_cast<std::size_t>
 
 }  // namespace
 
-StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
+StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta, std::int64_t stage) {
   program_.meta = meta;
   program_.config = config;
   const Mesh& mesh = config.mesh;
   program_.classes.push_back({.role = "all", .ranks = mesh.world_size()});
+  if (const std::int64_t stages = mesh.size(Axis::pp); stages > 1)
+    program_.classes[0] = {.role = "stage_" + std::to_string(stage),
+                           .ranks = mesh.world_size() / stages,
+                           .at = {{.axis = Axis::pp, .index = stage}}};
   const bool has_outer = mesh.size(Axis::dp_outer) > 1;
   for (const StreamRole stream : kStreams)
     if (stream != StreamRole::outer || has_outer) add_stream(stream, to_string(stream));
@@ -64,6 +75,11 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
   experts_ = join({Axis::ep}, "experts");
   tensor_ = join({Axis::tp}, "tensor");
   context_ = join({Axis::cp}, "context");
+  activations_ = gradients_ = join({Axis::pp}, "stages");
+  if (mesh.size(Axis::pp) == 1) return;
+  model_ = join({Axis::pp, Axis::tp}, "model");
+  for (const StreamId stream : kMessageStreams)
+    program_.streams.push_back({.id = stream, .role = StreamRole::exchange});
 }
 
 void StepBuilder::add_stream(StreamRole stream, std::string_view name) {
@@ -80,6 +96,35 @@ void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
   segment.name = name;
   segment.repeat = repeat;
   segment.microbatches = microbatches;
+  in_pass_ = false;
+  lag_ = 0;
+  made_by_work_ = nullptr;
+  next_made_.reset();
+}
+
+void StepBuilder::separate_gradients() {
+  const Communicator stages = program_.communicators[activations_.value];
+  gradients_ = CommunicatorId{program_.communicators.size()};
+  program_.communicators.push_back(
+      {.id = gradients_, .axes = stages.axes, .purpose = "gradients", .size = stages.size});
+}
+
+PassId StepBuilder::begin_pass(std::string_view name, std::string_view work) {
+  const PassId id{passes_.size()};
+  passes_.push_back({.id = id, .name = std::string(name), .ops = {}});
+  in_pass_ = true;
+  lag_ = 0;
+  made_by_work_ = nullptr;
+  next_made_.reset();
+  if (work.empty()) return id;
+  const auto [made, is_new] = tensors_of_work_.try_emplace(std::string(work));
+  made_by_work_ = &made->second;
+  if (!is_new) next_made_ = 0;
+  return id;
+}
+
+void StepBuilder::call(PassId pass, std::int64_t lag) {
+  segments_.back().calls.push_back({.pass = pass, .lag = lag});
 }
 
 void StepBuilder::write_segments(const std::function<void(Turn)>& microbatch,
@@ -144,12 +189,13 @@ void StepBuilder::add_kernel(std::string_view name, StreamRole stream, Kernel ke
 
 Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
   host_.push_back(std::exchange(host_work_, 0) + work_of(body));
-  return segments_.back().ops.emplace_back(Op{.id = OpId{next_op_++},
-                                              .stream = stream,
-                                              .phase = phase_,
-                                              .unit = unit_,
-                                              .name = std::move(name),
-                                              .body = std::move(body)});
+  return ops().emplace_back(Op{.id = OpId{next_op_++},
+                               .stream = stream,
+                               .phase = phase_,
+                               .unit = unit_,
+                               .lag = lag_,
+                               .name = std::move(name),
+                               .body = std::move(body)});
 }
 
 /// The host work of allocations and frees is included in that of their operators.
@@ -219,9 +265,18 @@ void StepBuilder::empty_cache() { kept_.emplace_back().empties_cache = true; }
 
 Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category category,
                              StreamRole stream) {
-  const Tensor tensor = add_buffer(name, bytes, category, stream);
+  const Tensor tensor = next_made_ ? made_before(bytes) : add_buffer(name, bytes, category, stream);
+  if (made_by_work_ != nullptr && !next_made_) made_by_work_->push_back(tensor);
   add(name, stream, Acquire{program_.buffers[tensor.buffer].id});
   return tensor;
+}
+
+/// The next tensor that another variant of the same work allocates.
+Tensor StepBuilder::made_before(std::int64_t bytes) {
+  const std::size_t next = (*next_made_)++;
+  if (next >= made_by_work_->size() || bytes_of((*made_by_work_)[next]) != bytes)
+    throw std::logic_error("variants of a pass allocate other tensors: " + passes_.back().name);
+  return (*made_by_work_)[next];
 }
 
 Tensor StepBuilder::rest(std::string_view name, std::int64_t bytes, Category category,
@@ -382,6 +437,7 @@ CommunicatorId StepBuilder::communicator_of(RankGroup group) const {
     case RankGroup::context: return context_;
     case RankGroup::experts: return experts_;
     case RankGroup::outer: return outer_;
+    case RankGroup::model: return model_;
     case RankGroup::all: break;
   }
   return shards_;
@@ -423,9 +479,50 @@ void StepBuilder::reduce_outer(std::string_view name, std::int64_t elements, DTy
   collective_on(stream, CollectiveKind::all_reduce, name, elements, dtype, RankGroup::outer);
 }
 
-Mark StepBuilder::record(StreamRole stream) {
+EventId StepBuilder::add_event(std::string_view name) {
   const EventId event{program_.events.size()};
-  program_.events.push_back({.id = event, .name = full_name("done")});
+  program_.events.push_back({.id = event, .name = std::string(name)});
+  return event;
+}
+
+void StepBuilder::wait_for(EventId event, bool host_waits) {
+  add("wait", StreamRole::compute, Wait{.event = event, .bindings = {}});
+  if (host_waits) add("host_wait", StreamRole::compute, HostWait{.event = event, .bindings = {}});
+}
+
+void StepBuilder::exchange_messages(std::string_view name,
+                                    const std::vector<StageMessage>& messages, EventId ended) {
+  const StageMessage& first = messages.front();
+  const std::size_t own = (first.of_gradients ? 2U : 0U) + (first.sends ? 1U : 0U);
+  const StreamId stream = kMessageStreams[messages.size() > 1 ? 0 : own];
+  const std::int64_t stages = program_.config.mesh.size(Axis::pp);
+  const std::int64_t stage = program_.classes[0].at[0].index;
+  const auto communicator = [&](const StageMessage& message) {
+    return message.of_gradients ? gradients_ : activations_;
+  };
+  const auto add_here = [&](std::string_view op, OpBody body) {
+    add_named(full_name(op), stream, std::move(body));
+  };
+  const Mark before = record(StreamRole::compute);
+  add_here("wait", Wait{.event = before.event, .bindings = {}});
+  add_here(name, GroupBegin{communicator(first)});
+  for (const StageMessage& message : messages) {
+    const bool to_or_from_next = message.sends != message.of_gradients;
+    const std::int64_t peer = (stage + (to_or_from_next ? 1 : stages - 1)) % stages;
+    Collective made;
+    made.kind = message.sends ? CollectiveKind::send : CollectiveKind::recv;
+    made.communicator = communicator(message);
+    made.count = message.elements;
+    made.dtype = DType::bf16;
+    made.peer = PeerStep{.axis = Axis::pp, .step = peer - stage};
+    add_here(name, std::move(made));
+  }
+  add_here(name, GroupEnd{communicator(first)});
+  add_here("record", Record{ended});
+}
+
+Mark StepBuilder::record(StreamRole stream) {
+  const EventId event = add_event(full_name("done"));
   return {.event = event, .record = add("record", stream, Record{event}).id};
 }
 
@@ -439,26 +536,51 @@ void StepBuilder::host_wait(const Mark& mark) {
       HostWait{.event = mark.event, .bindings = {{.record = mark.record, .distance = 0}}});
 }
 
+/// Tensors that one pass allocates and another one frees have instances.
+void StepBuilder::add_instances() {
+  std::map<BufferId, std::size_t, std::less<>> acquired_by;
+  for (std::size_t p = 0; p < passes_.size(); ++p)
+    for (const Op& op : passes_[p].ops)
+      if (const auto* acquire = std::get_if<Acquire>(&op.body))
+        acquired_by.emplace(acquire->buffer, p);
+  for (std::size_t p = 0; p < passes_.size(); ++p)
+    for (const Op& op : passes_[p].ops)
+      if (const auto* release = std::get_if<Release>(&op.body))
+        if (const auto made = acquired_by.find(release->buffer);
+            made != acquired_by.end() && made->second != p)
+          program_.buffers[release->buffer.value].instances = instances_;
+}
+
 /// Buffers live at the end of a segment are the live-in of the next one.
-void StepBuilder::join_segments() {
-  std::vector<BufferId> live = resting_;
-  std::ranges::sort(live, {}, &BufferId::value);
-  for (Segment& segment : segments_) {
-    segment.live_in = live;
-    for (const Op& op : segment.ops) {
-      if (const auto* acquire = std::get_if<Acquire>(&op.body)) live.push_back(acquire->buffer);
-      if (const auto* release = std::get_if<Release>(&op.body)) std::erase(live, release->buffer);
-    }
-    std::ranges::sort(live, {}, &BufferId::value);
-    segment.live_out = live;
+void StepBuilder::join_segments(Plan& plan) {
+  std::vector<std::int64_t> live(program_.buffers.size(), 0);  // instances, by buffer
+  for (const BufferId id : resting_) ++live[id.value];
+  const auto live_now = [&] {
+    std::vector<BufferId> buffers;
+    for (const Buffer& buffer : program_.buffers)
+      buffers.insert(buffers.end(), static_cast<std::size_t>(live[buffer.id.value]), buffer.id);
+    return buffers;
+  };
+  for (std::size_t s = 0; s < plan.segments.size(); ++s) {
+    Segment& segment = plan.segments[s];
+    segment.live_in = s == 0 ? live_now() : plan.segments[s - 1].live_out;
+    for (std::int64_t i = 0; i < (segment.calls.empty() ? 1 : segment.repeat); ++i)
+      for_each_op_of_run(plan, s, [&](const Op& op) {
+        if (const auto* acquire = std::get_if<Acquire>(&op.body)) ++live[acquire->buffer.value];
+        if (const auto* release = std::get_if<Release>(&op.body))
+          if (std::int64_t& instances = live[release->buffer.value]; instances > 0) --instances;
+      });
+    segment.live_out = live_now();
   }
 }
 
 EnginePlan StepBuilder::finish() {
   EnginePlan plan;
-  join_segments();
-  program_.plans.push_back(
-      {.name = std::string(to_string(PlanRole::train)), .segments = std::move(segments_)});
+  add_instances();
+  program_.plans.push_back({.name = std::string(to_string(PlanRole::train)),
+                            .segments = std::move(segments_),
+                            .passes = std::move(passes_)});
+  join_segments(program_.plans.back());
   plan.padding = padding_;
   plan.program = std::move(program_);
   std::ranges::stable_partition(kept_, std::logical_not{}, &KeptFrom::in_second_step);

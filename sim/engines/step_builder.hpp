@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,8 +62,9 @@ struct Traffic {
 
 /// Ranks that share a buffer of weights: all, or, with expert parallelism, those with the same
 /// experts. Ranks of one tensor share a copy of the weights, those of one context a sequence;
-/// those of `experts` together hold a block's experts, those of `outer` are replicas.
-enum class RankGroup { all, same_experts, tensor, context, experts, outer };
+/// those of `experts` together hold a block's experts, those of `outer` are replicas,
+/// those of `model` together hold the model.
+enum class RankGroup { all, same_experts, tensor, context, experts, outer, model };
 
 /// Rows of a rank's balanced experts, and the matrix of each expert.
 struct GroupedShape {
@@ -85,6 +87,14 @@ struct AttentionKind {
   std::int64_t batch = 0;   ///< sequences
 };
 
+/// A send or a receive of a pipeline's stage, of `elements` in bf16. Activations go to the next stage,
+/// gradients to the previous one; the first stage is the last one's next.
+struct StageMessage {
+  bool sends = true;
+  bool of_gradients = false;
+  std::int64_t elements = 0;
+};
+
 /// m tokens, n outputs and k inputs.
 struct GemmSize {
   std::int64_t m = 0;
@@ -105,14 +115,37 @@ class StepBuilder {
  public:
   /// Creates streams for compute, gathers, reductions and, if it exists, the outer axis; and
   /// communicators of the ranks that share a buffer of weights, of the outer axis, and of those that
-  /// share a copy of the weights or a sequence.
-  StepBuilder(const PlanConfig& config, const Meta& meta);
+  /// share a copy of the weights or a sequence. `stage`: of a pipeline.
+  StepBuilder(const PlanConfig& config, const Meta& meta, std::int64_t stage = 0);
 
   /// Adds `outer`, in a step without an outer axis, for other work; its memory has this name.
   void add_spare_stream(std::string_view name) { add_stream(StreamRole::outer, name); }
 
   // Segment of the following ops.
   void begin_segment(std::string_view name, std::int64_t repeat, std::int64_t microbatches);
+
+  // Passes, for microbatches that overlap: ops are written once, and segments call them.
+  /// Following ops belong to a pass. Passes with the same `work`, if that is not empty, allocate the
+  /// same tensors in the same order: they are variants of the same work.
+  PassId begin_pass(std::string_view name, std::string_view work = {});
+  /// Following ops work on the microbatch so many before that of their pass.
+  void set_lag(std::int64_t lag) { lag_ = lag; }
+  /// Calls the pass in the last segment, for the microbatch `lag` before the newest one.
+  void call(PassId pass, std::int64_t lag);
+  /// Tensors that one pass allocates and another frees have so many instances, in rotation by
+  /// microbatch.
+  void set_instances(std::int64_t instances) { instances_ = instances; }
+
+  /// Messages with gradients get a communicator of their own. With two stages of several chunks
+  /// both kinds go to the same rank, in orders that differ.
+  void separate_gradients();
+  /// An event that several ops record: a wait is for the latest one.
+  [[nodiscard]] EventId add_event(std::string_view name);
+  void wait_for(EventId event, bool host_waits = false);
+  /// One launch of messages, after what compute has; records `ended`. Those that are launched alone
+  /// have a stream for each kind and direction.
+  void exchange_messages(std::string_view name, const std::vector<StageMessage>& messages,
+                         EventId ended);
   /// Writes a segment for the first microbatch, one for the following ones, if any, and one for the
   /// optimizer, each with its function. The last microbatch has its own segment if it differs from
   /// those before.
@@ -138,6 +171,10 @@ class StepBuilder {
   [[nodiscard]] Tensor rest(std::string_view name, std::int64_t bytes, Category category,
                             StreamRole stream = StreamRole::compute);
   void allocate_again(Tensor rests);
+  /// A tensor that allocate_again() allocates, in passes.
+  [[nodiscard]] Tensor declare(std::string_view name, std::int64_t bytes, Category category) {
+    return add_buffer(name, bytes, category, StreamRole::compute);
+  }
   /// The same for a buffer that the first step allocates, without one to free.
   [[nodiscard]] Tensor rest_from_first(std::string_view name, std::int64_t bytes, Category category,
                                        StreamRole stream = StreamRole::compute);
@@ -233,13 +270,18 @@ class StepBuilder {
   Op& add(std::string_view name, StreamRole stream, OpBody body);
   void add_kernel(std::string_view name, StreamRole stream, Kernel kernel);
   Op& add_named(std::string name, StreamId stream, OpBody body);
+  [[nodiscard]] std::vector<Op>& ops() {
+    return in_pass_ ? passes_.back().ops : segments_.back().ops;
+  }
+  Tensor made_before(std::int64_t bytes);
+  void add_instances();
   [[nodiscard]] HostLaunches work_of(const OpBody& body) const;
   [[nodiscard]] std::string full_name(std::string_view name) const;
   Tensor add_buffer(std::string_view name, std::int64_t bytes, Category category,
                     StreamRole stream);
   KeptFrom& add_kept(BufferId buffer);
   void take_workspace();
-  void join_segments();
+  void join_segments(Plan& plan);
 
   Program program_;
   CommunicatorId shards_;
@@ -248,6 +290,9 @@ class StepBuilder {
   CommunicatorId experts_;
   CommunicatorId tensor_;
   CommunicatorId context_;
+  CommunicatorId activations_;
+  CommunicatorId gradients_;
+  CommunicatorId model_;
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;
@@ -256,6 +301,13 @@ class StepBuilder {
   HostLaunches host_work_ = 0;      ///< before the next op
   Launcher launcher_ = Launcher::operators;
   std::vector<Segment> segments_;
+  std::vector<Pass> passes_;
+  bool in_pass_ = false;
+  std::int64_t lag_ = 0;
+  std::map<std::string, std::vector<Tensor>, std::less<>> tensors_of_work_;
+  std::vector<Tensor>* made_by_work_ = nullptr;  ///< of the pass that is written
+  std::optional<std::size_t> next_made_;         ///< where that work was written before
+  std::int64_t instances_ = 1;
   std::size_t next_op_ = 0;
   std::int64_t padding_ = 0;
   std::int64_t l2_bytes_ = kL2OfH200;

@@ -10,8 +10,7 @@ namespace {
 
 class Moments {
  public:
-  Moments(const EnginePlan& plan, const std::vector<OpTime>& timeline,
-          const std::function<Nanos(const Op&)>& host)
+  Moments(const EnginePlan& plan, const std::vector<OpTime>& timeline, const IssueTime& host)
       : plan_(plan), host_(host), done_(plan.program.streams.size()) {
     for (const OpTime& op : timeline) ends_[{op.op.value, op.instance}] = op.end.value;
   }
@@ -48,7 +47,7 @@ class Moments {
   }
 
   const EnginePlan& plan_;
-  const std::function<Nanos(const Op&)>& host_;
+  const IssueTime& host_;
   std::vector<std::int64_t> done_;  ///< by stream: what was issued is done by then
   std::map<std::pair<std::uint64_t, std::int64_t>, std::int64_t> ends_{};  ///< by op and instance
   std::map<std::uint64_t, std::int64_t> recorded_{};
@@ -59,7 +58,7 @@ class Moments {
 }  // namespace
 
 std::vector<OpMoment> moments_of(const EnginePlan& plan, const std::vector<OpTime>& timeline,
-                                 const std::function<Nanos(const Op&)>& host) {
+                                 const IssueTime& host) {
   return Moments(plan, timeline, host).run();
 }
 

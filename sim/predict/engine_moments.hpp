@@ -1,11 +1,11 @@
 // When an engine's host comes to the ops of a step, and when streams pass its releases.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "reports/record/result.hpp"
 #include "sim/engines/engine_plan.hpp"
+#include "sim/simulator/prices.hpp"
 
 namespace mfsdp {
 
@@ -13,6 +13,6 @@ namespace mfsdp {
 /// host begins the step when the timeline begins, as it waits at the end of each step.
 [[nodiscard]] std::vector<OpMoment> moments_of(const EnginePlan& plan,
                                                const std::vector<OpTime>& timeline,
-                                               const std::function<Nanos(const Op&)>& host);
+                                               const IssueTime& host);
 
 }  // namespace mfsdp

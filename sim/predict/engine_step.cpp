@@ -90,20 +90,24 @@ double error_of_room(const std::optional<MemoryErrors>& errors) {
   return errors ? std::max(kLeast, errors->reserved) : kLeast;
 }
 
-Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
-                               const EngineMachine& machine) {
+Result<std::vector<EngineStep>> engine_steps(EngineKind engine, const PlanConfig& config,
+                                             const Meta& meta, const EngineMachine& machine) {
   try {
-    EngineStep step{
-        .engine = engine,
-        .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value, machine.options),
-        .memory = {},
-        .settings = machine.settings,
-        .outside = {},
-        .room = {},
-        .errors = machine.errors};
-    step.outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
-    count_memory(step, machine);
-    return step;
+    std::vector<EngineStep> stages;
+    for (std::int64_t stage = 0; stage < config.mesh.size(Axis::pp); ++stage) {
+      EngineStep& step = stages.emplace_back(EngineStep{
+          .engine = engine,
+          .plan =
+              engine_plan_of(engine, config, meta, machine.gpu.l2.value, machine.options, stage),
+          .memory = {},
+          .settings = machine.settings,
+          .outside = {},
+          .room = {},
+          .errors = machine.errors});
+      step.outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
+      count_memory(step, machine);
+    }
+    return stages;
   } catch (const OverflowError& error) {
     return fail("plan", std::string("its sizes are too large: ") + error.what());
   }
@@ -115,14 +119,32 @@ Footprint footprint(const EngineStep& step) {
           .least = step.outside + Bytes(counters.peak_allocated)};
 }
 
-std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu) {
+std::size_t fullest_stage(const std::vector<EngineStep>& stages) {
+  const auto need = [](const EngineStep& step) {
+    return std::pair(!step.fits, footprint(step).allocated);
+  };
+  return static_cast<std::size_t>(std::ranges::max_element(stages, {}, need) - stages.begin());
+}
+
+std::vector<IssueTime> host_times(const std::vector<EngineStep>& stages, const Gpu& gpu) {
+  std::vector<IssueTime> times;
+  for (const EngineStep& step : stages) times.push_back(host_time(step, gpu));
+  return times;
+}
+
+IssueTime host_time(const EngineStep& step, const Gpu& gpu) {
   return [&host = step.plan.host, launch = gpu.host_launch.value](const Op& op) {
     const Int128 time = static_cast<Int128>(host[op.id.value]) * launch / kLaunch;
     return Nanos(checked_narrow(time));
   };
 }
 
-void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
+void complete(PredictedRun& run, const std::vector<EngineStep>& stages, const Gpu& gpu) {
+  const EngineStep& step = stages[fullest_stage(stages)];
+  for (std::size_t c = 0; c < run.classes.size(); ++c) {
+    run.classes[c].allocated = footprint(stages[c]).allocated;
+    run.classes[c].peak = Bytes(stages[c].memory.counters.peak_allocated);
+  }
   const AllocatorCounters& counters = step.memory.counters;
   MemorySummary& memory = run.memory;
   run.engine = stored_name(step.engine);

@@ -1,8 +1,9 @@
 // The step of an engine other than mfsdp's, with the GPU memory that its allocator takes.
 #pragma once
 
-#include <functional>
+#include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/plan/engine_options.hpp"
@@ -39,12 +40,17 @@ struct EngineMachine {
   std::optional<MemoryErrors> errors = {};  ///< none: not known
 };
 
-/// `config` must come from engine_config(). The allocator may reserve the memory that context, NCCL
+/// The steps of one rank of each pipeline stage. `config` must come from engine_config(). The allocator may reserve the memory that context, NCCL
 /// and `reserve` leave free; it releases cached blocks before it exceeds that limit. If the step
 /// does not fit even then, its memory is counted without a limit. garbage_collection_threshold is a
 /// fraction of the settings' own limit: PyTorch collects only in a process that has a limit.
-[[nodiscard]] Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config,
-                                             const Meta& meta, const EngineMachine& machine);
+[[nodiscard]] Result<std::vector<EngineStep>> engine_steps(EngineKind engine,
+                                                           const PlanConfig& config,
+                                                           const Meta& meta,
+                                                           const EngineMachine& machine);
+
+/// The position of the stage that needs most memory.
+[[nodiscard]] std::size_t fullest_stage(const std::vector<EngineStep>& stages);
 
 /// The same step, whose allocator returns memory that other streams use when they have passed it.
 /// `moments`: of step.plan.
@@ -56,9 +62,11 @@ struct EngineMachine {
 [[nodiscard]] Footprint footprint(const EngineStep& step);
 
 /// Host time to issue an op on that machine. `step` must outlive the function.
-[[nodiscard]] std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu);
+[[nodiscard]] IssueTime host_time(const EngineStep& step, const Gpu& gpu);
+[[nodiscard]] std::vector<IssueTime> host_times(const std::vector<EngineStep>& stages,
+                                                const Gpu& gpu);
 
-/// Replaces the plan's memory figures by those of the allocator.
-void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu);
+/// Replaces the plan's memory figures by those of the allocator, of the fullest stage.
+void complete(PredictedRun& run, const std::vector<EngineStep>& stages, const Gpu& gpu);
 
 }  // namespace mfsdp

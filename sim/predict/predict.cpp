@@ -174,8 +174,7 @@ class ClockedSimulation {
     models_ = mixed_;
   }
 
-  Result<Simulation> run(std::optional<PeakCheck>& peak,
-                         const std::function<Nanos(const Op&)>& host,
+  Result<Simulation> run(std::optional<PeakCheck>& peak, const std::vector<IssueTime>& hosts,
                          const RankVariation& variation, std::size_t memory_class) {
     constexpr int kRounds = 4;
     std::size_t likely = memory_class;
@@ -186,8 +185,8 @@ class ClockedSimulation {
       for (std::size_t c = 0; c < programs_.size(); ++c) {
         known[c].resize(equal_.count());
         Prices prices = prices_of(models_[c], paths_[c], routed_, equal_, known[c], *peak);
-        prices.host = host;
-        prices.launches_in_order = !host;
+        if (!hosts.empty()) prices.host = hosts[c];
+        prices.launches_in_order = hosts.empty();
         classes.push_back(
             {.program = &programs_[c], .plan = plans_[c], .prices = std::move(prices)});
       }
@@ -289,9 +288,8 @@ std::size_t fullest_class(std::span<const Program> programs, const Gpu& gpu) {
 }
 
 Result<Prediction> predict(std::span<const Program> programs, const CostModel& costs,
-                           const RankVariation& variation,
-                           const std::function<Nanos(const Op&)>& host, const RoutedRows& routed,
-                           std::string hash, PlanRole role) {
+                           const RankVariation& variation, const std::vector<IssueTime>& hosts,
+                           const RoutedRows& routed, std::string hash, PlanRole role) {
   std::vector<const Plan*> plans;
   for (const Program& program : programs) {
     plans.push_back(program.find_plan(role));
@@ -309,7 +307,7 @@ Result<Prediction> predict(std::span<const Program> programs, const CostModel& c
     }
     std::optional<PeakCheck> peak;  // of the prices that were used
     ClockedSimulation clocked(programs, plans, costs, routed);
-    MFSDP_LET(simulation, clocked.run(peak, host, variation, fullest));
+    MFSDP_LET(simulation, clocked.run(peak, hosts, variation, fullest));
     PredictedRun run;
     if (hash.empty())
       hash = programs.size() == 1 ? plan_hash(program)

@@ -4,11 +4,13 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
 #include "reports/record/result.hpp"
 #include "sim/cost/cost_model.hpp"
+#include "sim/simulator/prices.hpp"
 #include "sim/simulator/simulation.hpp"
 
 namespace mfsdp {
@@ -34,24 +36,24 @@ struct Prediction {
 
 /// Simulates the plans of one role of a job's programs, one for each class of ranks, on a cluster of
 /// as many GPUs as their mesh. `variation` sets how ranks differ; `simulation.ranks` reports the
-/// effect. The caller fills in the user, date and name of the run. `host`: the host's time to issue
-/// an op; empty: no time, and collectives begin in the order of their launches, as in mfsdp-exec.
+/// effect. The caller fills in the user, date and name of the run. `hosts`: by program;
+/// none: no time, and collectives begin in the order of their launches, as in mfsdp-exec.
 /// `routed`: rows of experts; empty: balanced. `hash`: of the programs, if it is known. The run's
 /// memory is that of fullest_class(), its times are those of the class that idles least, and its
 /// FLOPs the mean over all ranks.
 [[nodiscard]] Result<Prediction> predict(std::span<const Program> programs, const CostModel& costs,
                                          const RankVariation& variation = {},
-                                         const std::function<Nanos(const Op&)>& host = {},
+                                         const std::vector<IssueTime>& hosts = {},
                                          const RoutedRows& routed = {}, std::string hash = {},
                                          PlanRole role = PlanRole::train);
 
 /// The same for a program that all ranks run.
 [[nodiscard]] inline Result<Prediction> predict(const Program& program, const CostModel& costs,
                                                 const RankVariation& variation = {},
-                                                const std::function<Nanos(const Op&)>& host = {},
+                                                const std::vector<IssueTime>& hosts = {},
                                                 const RoutedRows& routed = {},
                                                 PlanRole role = PlanRole::train) {
-  return predict(std::span(&program, 1), costs, variation, host, routed, {}, role);
+  return predict(std::span(&program, 1), costs, variation, hosts, routed, {}, role);
 }
 
 }  // namespace mfsdp

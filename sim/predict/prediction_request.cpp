@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan/attention_choice.hpp"
+#include "core/plan/without_passes.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/hardware/power.hpp"
 #include "sim/predict/engine_moments.hpp"
@@ -89,11 +90,20 @@ void add_reductions(PredictedRun& run, const PredictionRequest& request) {
 /// The step with times of its ops, on which it depends when memory that other streams use is free.
 Result<EngineStep> timed(EngineStep step, const EngineMachine& machine,
                          const PredictionRequest& request) {
-  const std::function<Nanos(const Op&)> host = host_times(step, machine.gpu);
-  MFSDP_LET(prediction, predict({&step.plan.program, 1}, *request.costs, {}, host, {}, "-"));
+  const IssueTime host = host_time(step, machine.gpu);
+  MFSDP_LET(prediction, predict({&step.plan.program, 1}, *request.costs, {}, {host}, {}, "-"));
   if (!prediction.run.omitted.empty()) return step;  // the timeline is not whole
   std::vector<OpMoment> moments = moments_of(step.plan, prediction.run.timeline, host);
   return with_moments(std::move(step), std::move(moments), machine);
+}
+
+/// The programs of an engine's stages, as a job.
+void add_job(PredictionRequest& request) {
+  Job job;
+  for (const EngineStep& step : *request.stages) job.programs.push_back(step.plan.program);
+  request.plan_hash = plan_hash(job);
+  request.job = std::make_shared<const Job>(job);
+  request.without_passes = std::make_shared<const Job>(without_passes(std::move(job)));
 }
 
 }  // namespace
@@ -150,10 +160,14 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
                                 .gpu = request.costs->cluster().gpu,
                                 .reserve = request.reserve,
                                 .errors = memory_errors(request)};
-    MFSDP_LET(step, engine_step(request.engine, request.config, request.meta, machine));
-    if (!step.plan.in_use.empty()) MFSDP_SET(step, timed(std::move(step), machine, request));
-    request.step = std::make_shared<const EngineStep>(std::move(step));
+    MFSDP_LET(stages, engine_steps(request.engine, request.config, request.meta, machine));
+    const bool is_one = stages.size() == 1;
+    if (is_one && !stages[0].plan.in_use.empty())
+      MFSDP_SET(stages[0], timed(std::move(stages[0]), machine, request));
+    request.stages = std::make_shared<const std::vector<EngineStep>>(std::move(stages));
+    request.step = {request.stages, &(*request.stages)[fullest_stage(*request.stages)]};
     request.program = {request.step, &request.step->plan.program};
+    if (!is_one) add_job(request);
     return request;
   }
   MFSDP_LET(program, build_program(request.config, request.meta, request.cache.get()));
@@ -163,18 +177,18 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
 
 Result<Prediction> predict(const PredictionRequest& asked) {
   MFSDP_LET(request, with_program(asked));
-  std::function<Nanos(const Op&)> host;
-  if (request.step) host = host_times(*request.step, request.costs->cluster().gpu);
+  std::vector<IssueTime> hosts;
+  if (request.stages) hosts = host_times(*request.stages, request.costs->cluster().gpu);
   RoutedRows routed;
   if (request.routed && !request.routed->routing.is_balanced())
     routed = slowest_rows(request.routed->blocks, *request.program);
-  MFSDP_LET(prediction, predict(programs_of(request), *request.costs, request.variation, host,
+  MFSDP_LET(prediction, predict(programs_of(request), *request.costs, request.variation, hosts,
                                 routed, request.plan_hash));
   MemorySummary& memory = prediction.run.memory;
   memory.reserve = request.reserve;
   memory.headroom -= request.reserve;
   memory.fits = fits(memory.allocated, request);
-  if (request.step) complete(prediction.run, *request.step, request.costs->cluster().gpu);
+  if (request.stages) complete(prediction.run, *request.stages, request.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
   if (request.step && !request.step->errors)
     run.facts.push_back({.topic = "simulation",

@@ -33,19 +33,21 @@ struct PredictionRequest {
   AllocatorSettings allocator;                  ///< of engines that use PyTorch's allocator
   Meta meta;                                    ///< of the program that is built
   std::shared_ptr<const Program> program;       ///< null: with_program() builds it
-  std::shared_ptr<const Job> job{};             ///< of a plan file: all programs; else null
+  std::shared_ptr<const Job> job{};             ///< all programs, if there may be several
   std::shared_ptr<const Job> without_passes{};  ///< the same, as it is simulated
   std::string plan_hash{};                      ///< of that job
-  std::shared_ptr<const EngineStep> step;       ///< of other engines, with their program
-  std::shared_ptr<const CostModel> costs;       ///< of a cluster with as many GPUs as the mesh
-  PriceErrors errors;                           ///< of those costs
-  std::optional<Anchor> anchor;                 ///< the measured run that scaled the costs
-  std::shared_ptr<const OwnRuns> own_runs;      ///< runs to compare with; may be null
-  RankVariation variation;                      ///< how ranks differ
-  std::shared_ptr<const RoutedModel> routed;    ///< how tokens choose experts; null: in balance
-  Bytes reserve;                                ///< memory to keep free
-  std::shared_ptr<AllocationCache> cache;       ///< shared by many requests; may be null
-  std::shared_ptr<LeastMemoryTable> least;      ///< shared by many requests; may be null
+  /// Of other engines, with their programs: of each pipeline stage, and the fullest one's.
+  std::shared_ptr<const std::vector<EngineStep>> stages{};
+  std::shared_ptr<const EngineStep> step;
+  std::shared_ptr<const CostModel> costs;     ///< of a cluster with as many GPUs as the mesh
+  PriceErrors errors;                         ///< of those costs
+  std::optional<Anchor> anchor;               ///< the measured run that scaled the costs
+  std::shared_ptr<const OwnRuns> own_runs;    ///< runs to compare with; may be null
+  RankVariation variation;                    ///< how ranks differ
+  std::shared_ptr<const RoutedModel> routed;  ///< how tokens choose experts; null: in balance
+  Bytes reserve;                              ///< memory to keep free
+  std::shared_ptr<AllocationCache> cache;     ///< shared by many requests; may be null
+  std::shared_ptr<LeastMemoryTable> least;    ///< shared by many requests; may be null
 };
 
 /// The programs of a request that has its program: one for each class of ranks.

@@ -80,6 +80,9 @@ struct CopyPrice {
   std::optional<int> link{};  ///< none: within one memory. Copies of one link share it
 };
 
+/// Time of the host to issue an op.
+using IssueTime = std::function<Nanos(const Op&)>;
+
 /// Each function is called once for each op of the plan, not for each instance.
 struct Prices {
   std::function<KernelPrice(const Op&)> kernel;  ///< for kernels
@@ -87,7 +90,7 @@ struct Prices {
   std::function<CopyPrice(const Copy&)> copy;
   /// Host time to issue an op. Empty if it is 0, as for mfsdp-exec, which issues ops ahead or as
   /// graphs.
-  std::function<Nanos(const Op&)> host{};
+  IssueTime host{};
   /// Whether a collective by kernels begins no earlier than all such collectives that the host
   /// issued before it, on any communicator: NCCL_LAUNCH_ORDER_IMPLICIT.
   bool launches_in_order = false;

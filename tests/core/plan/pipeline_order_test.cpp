@@ -88,7 +88,7 @@ constexpr PipelineShape of(PipelineSchedule schedule, std::int64_t stages, std::
 
 // Orders of Megatron-LM at d98e8a64 (megatron/core/pipeline_parallel/schedules.py).
 TEST(PipelineOrder, AreThoseOfMegatron) {
-  const PipelineShape plain = of(one_forward_one_backward, 4, 1, 8);
+  const PipelineShape plain = of(one_f_one_b, 4, 1, 8);
   EXPECT_EQ(text_of(plain, 0), "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7");
   EXPECT_EQ(text_of(plain, 2), "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7");
   EXPECT_EQ(text_of(plain, 3), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7");
@@ -110,8 +110,8 @@ TEST(PipelineOrder, WeightGradientsWaitForTheirStagesNumberOfMicrobatches) {
 // interleaving m (F + B) + (p - 1)(F + B) / v where m is a multiple of p.
 TEST(PipelineOrder, TakesTheTextbooksTime) {
   EXPECT_DOUBLE_EQ(makespan(of(gpipe, 4, 1, 8)), 33);
-  EXPECT_DOUBLE_EQ(makespan(of(one_forward_one_backward, 4, 1, 8)), 33);
-  EXPECT_DOUBLE_EQ(makespan(of(one_forward_one_backward, 8, 1, 16)), 69);
+  EXPECT_DOUBLE_EQ(makespan(of(one_f_one_b, 4, 1, 8)), 33);
+  EXPECT_DOUBLE_EQ(makespan(of(one_f_one_b, 8, 1, 16)), 69);
   EXPECT_DOUBLE_EQ(makespan(of(interleaved, 4, 2, 8)), 28.5);
   EXPECT_DOUBLE_EQ(makespan(of(interleaved, 4, 4, 8)), 26.25);
   EXPECT_DOUBLE_EQ(makespan(of(interleaved, 8, 2, 16)), 58.5);
@@ -121,8 +121,8 @@ TEST(PipelineOrder, TakesTheTextbooksTime) {
 
 TEST(PipelineOrder, HoldsTheTextbooksMicrobatches) {
   EXPECT_EQ(live(of(gpipe, 2, 1, 5)), (Counts{5, 5}));
-  EXPECT_EQ(live(of(one_forward_one_backward, 4, 1, 8)), (Counts{4, 3, 2, 1}));
-  EXPECT_EQ(live(of(one_forward_one_backward, 4, 1, 2)), (Counts{2, 2, 2, 1}));
+  EXPECT_EQ(live(of(one_f_one_b, 4, 1, 8)), (Counts{4, 3, 2, 1}));
+  EXPECT_EQ(live(of(one_f_one_b, 4, 1, 2)), (Counts{2, 2, 2, 1}));
   EXPECT_EQ(live(of(zb_h1, 4, 1, 8)), (Counts{4, 3, 2, 1}));
   EXPECT_EQ(live(of(interleaved, 4, 2, 8)), (Counts{11, 9, 7, 5}));
   EXPECT_EQ(live(of(interleaved, 4, 4, 8)), (Counts{19, 17, 15, 13}));
