@@ -166,6 +166,7 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
   config.mesh = data_parallel_mesh(1, gpus);
   config.mesh.resize(Axis::cp, cp);
   config.mesh.resize(Axis::tp, tp);
+  config.mesh.resize(Axis::pp, pp);
   if (has_experts(row)) {
     MFSDP_LET(ep, row.integer("ep"));
     if (gpus % ep != 0)
@@ -173,7 +174,6 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
     config.expert_parallel = ep;
     config.mesh = with_expert_grid(config.mesh, ep);
   }
-  config.mesh.resize(Axis::pp, pp);
   if (cut_along(row, "vpp")) {
     MFSDP_SET(config.virtual_stages, row.integer("vpp"));
     config.schedule = PipelineSchedule::interleaved;
@@ -241,13 +241,17 @@ Result<Answered> answered(const PredictionRequest& request, std::vector<Answered
   });
   if (found != all.end()) return *found;
   MFSDP_LET(prediction, predict(request));
+  MemorySummary memory = prediction.run.memory;
+  // The most that a rank of any stage allocates.
+  for (const ClassReport& stage : prediction.run.classes)
+    memory.allocated = std::max(memory.allocated, stage.peak);
   all.push_back({.engine = request.engine,
                  .options = options,
                  .config = request.config,
                  .gpu = cluster.gpu.name,
                  .gpus_per_node = cluster.gpus_per_node,
                  .tokens_per_s_per_gpu = prediction.run.time.tokens_per_second_per_gpu,
-                 .memory = prediction.run.memory});
+                 .memory = memory});
   return all.back();
 }
 
@@ -265,7 +269,9 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   MFSDP_SET(request.config, published_config(row, *engine, model.shape, request.options));
   MFSDP_SET(request.costs, published_costs(row, scenarios, tables));
   run.calibrated = is_calibrated(request.costs->cluster().gpu);
-  MFSDP_LET(prediction, answered(request, all));
+  const Result<Answered> prediction_or_error = answered(request, all);
+  if (!prediction_or_error) return fail(row.place(), prediction_or_error.error().message());
+  const Answered& prediction = *prediction_or_error;
   MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));
   run.tokens_per_s_per_gpu = {.published = tokens, .predicted = prediction.tokens_per_s_per_gpu};
   // Engines are modelled with fp32 weights and states between steps.

@@ -356,11 +356,11 @@ class Mcore {
     const StageMessage received{
         .sends = false, .of_gradients = !is_first, .elements = bytes / kHalf};
     if (stage_.shape.chunks == 1) {
-      step_.exchange_messages("tied_gradient", {sent, received}, ended);
+      step_.exchange_messages({sent, received}, ended);
     } else {
       const EventId also = step_.add_event("tied_gradient_sent");
-      step_.exchange_messages("tied_gradient", {sent}, also);
-      step_.exchange_messages("tied_gradient", {received}, ended);
+      step_.exchange_messages({sent}, also);
+      step_.exchange_messages({received}, ended);
       step_.wait_for(also);
     }
     step_.wait_for(ended);

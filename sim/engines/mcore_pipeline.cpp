@@ -25,7 +25,7 @@ McorePipeline::McorePipeline(StepBuilder& step, const McoreStage& stage, std::in
       batched_(step.add_event("exchanged")),
       received_{step.add_event("received_activations"), step.add_event("received_gradients")},
       sent_{step.add_event("sent_activations"), step.add_event("sent_gradients")} {
-  if (stage_.shape.chunks > 1) step_.separate_gradients();
+  if (stage_.shape.chunks > 1) step_.separate_messages();
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
     const auto chunk = static_cast<std::int64_t>(c);
     const auto declared = [&](std::string_view name) {
@@ -160,7 +160,7 @@ McorePipeline::Gap McorePipeline::overlapped_gap(std::ptrdiff_t after) const {
   const auto first_backward =
       std::ranges::find(order_, backward, &PipelineTurn::part) - order_.begin();
   if (after + 2 == first_backward && gets(turn_at(first_backward)))
-    gap.launches.push_back({.received = turn_at(first_backward)});
+    gap.last = turn_at(first_backward);
   // What the turn before sent beside this one.
   if (after > 0 && turn_at(after - 1).part != turn.part && gives(turn_at(after - 1)))
     gap.freed = turn_at(after - 1);
@@ -173,7 +173,7 @@ void McorePipeline::add_gap(const Gap& gap) {
   for (const Launch& launch : gap.launches)
     for (const auto& turn : {launch.sent, launch.received})
       if (turn) turns.push_back(*turn);
-  for (const auto& turn : {gap.freed, gap.awaited})
+  for (const auto& turn : {gap.freed, gap.last, gap.awaited})
     if (turn) turns.push_back(*turn);
   if (turns.empty()) return;
   const std::int64_t newest =
@@ -190,6 +190,7 @@ void McorePipeline::add_gap(const Gap& gap) {
     add("sent", launch.sent);
     add("received", launch.received);
   }
+  add("last", gap.last);
   add("awaited", gap.awaited);
   const auto [pass, is_new] = gaps_.try_emplace(key);
   if (is_new) {
@@ -211,33 +212,37 @@ void McorePipeline::write_gap(const Gap& gap, std::int64_t newest) {
     free_sent(*gap.freed);
   }
   const bool batched = stage_.shape.chunks == 1;
-  for (const auto& [sent, received] : gap.launches) {
+  const auto event_of = [&](const Launch& launch) {
+    if (batched) return batched_;
+    return launch.sent ? sent_[kind_of(*launch.sent)] : received_[kind_of(*launch.received)];
+  };
+  const auto write_launch = [&](const Launch& launch) {
     std::vector<StageMessage> messages;
-    std::string name;
-    if (sent) {
+    const auto add = [&](bool sends, const PipelineTurn& turn) {
       messages.push_back(
-          {.sends = true, .of_gradients = sent->part != forward, .elements = elements_});
-      name = "send";
-    }
-    if (received) {
-      of(*received);
-      step_.allocate_again(got(*received));
+          {.sends = sends, .of_gradients = turn.part != forward, .elements = elements_});
+    };
+    if (launch.sent) add(true, *launch.sent);
+    if (launch.received) {
+      of(*launch.received);
+      step_.allocate_again(got(*launch.received));
       step_.set_lag(0);
-      messages.push_back(
-          {.sends = false, .of_gradients = received->part != forward, .elements = elements_});
-      name = sent ? "exchange" : "receive";
+      add(false, *launch.received);
     }
-    const EventId ended =
-        batched ? batched_ : (sent ? sent_[kind_of(*sent)] : received_[kind_of(*received)]);
-    step_.exchange_messages(name, messages, ended);
-    if (batched) step_.wait_for(ended, true);
-    if (batched && sent) free_sent(*sent);
+    step_.exchange_messages(messages, event_of(launch));
+  };
+  for (const Launch& launch : gap.launches) {
+    write_launch(launch);
+    if (!batched) continue;
+    step_.wait_for(batched_, true);
+    if (launch.sent) free_sent(*launch.sent);
   }
-  if (!batched && gap.waits)
-    for (const auto& [sent, received] : gap.launches) {
-      step_.wait_for(sent ? sent_[kind_of(*sent)] : received_[kind_of(*received)]);
-      if (sent) free_sent(*sent);
-    }
+  for (const Launch& launch : gap.launches) {
+    if (batched || !gap.waits) break;
+    step_.wait_for(event_of(launch));
+    if (launch.sent) free_sent(*launch.sent);
+  }
+  if (gap.last) write_launch({.received = gap.last});
   if (gap.awaited) step_.wait_for(received_[kind_of(*gap.awaited)]);
 }
 

@@ -75,7 +75,7 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta, std::int64_
   experts_ = join({Axis::ep}, "experts");
   tensor_ = join({Axis::tp}, "tensor");
   context_ = join({Axis::cp}, "context");
-  activations_ = gradients_ = join({Axis::pp}, "stages");
+  messages_.fill(join({Axis::pp}, "stages"));
   if (mesh.size(Axis::pp) == 1) return;
   model_ = join({Axis::pp, Axis::tp}, "model");
   for (const StreamId stream : kMessageStreams)
@@ -102,11 +102,15 @@ void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
   next_made_.reset();
 }
 
-void StepBuilder::separate_gradients() {
-  const Communicator stages = program_.communicators[activations_.value];
-  gradients_ = CommunicatorId{program_.communicators.size()};
-  program_.communicators.push_back(
-      {.id = gradients_, .axes = stages.axes, .purpose = "gradients", .size = stages.size});
+void StepBuilder::separate_messages() {
+  const Communicator stages = program_.communicators[messages_[0].value];
+  // A rank's pairs need different ones: the first of each pair is an even stage, an odd one, or the
+  // last.
+  for (CommunicatorId& of_pair : messages_) {
+    of_pair = CommunicatorId{program_.communicators.size()};
+    program_.communicators.push_back(
+        {.id = of_pair, .axes = stages.axes, .purpose = "neighbours", .size = stages.size});
+  }
 }
 
 PassId StepBuilder::begin_pass(std::string_view name, std::string_view work) {
@@ -490,16 +494,20 @@ void StepBuilder::wait_for(EventId event, bool host_waits) {
   if (host_waits) add("host_wait", StreamRole::compute, HostWait{.event = event, .bindings = {}});
 }
 
-void StepBuilder::exchange_messages(std::string_view name,
-                                    const std::vector<StageMessage>& messages, EventId ended) {
+void StepBuilder::exchange_messages(const std::vector<StageMessage>& messages, EventId ended) {
   const StageMessage& first = messages.front();
   const std::size_t own = (first.of_gradients ? 2U : 0U) + (first.sends ? 1U : 0U);
   const StreamId stream = kMessageStreams[messages.size() > 1 ? 0 : own];
   const std::int64_t stages = program_.config.mesh.size(Axis::pp);
   const std::int64_t stage = program_.classes[0].at[0].index;
-  const auto communicator = [&](const StageMessage& message) {
-    return message.of_gradients ? gradients_ : activations_;
+  const auto is_next = [](const StageMessage& one) { return one.sends != one.of_gradients; };
+  const auto communicator = [&](const StageMessage& one) {
+    const std::int64_t first_of_pair = is_next(one) ? stage : (stage + stages - 1) % stages;
+    const std::int64_t pair = first_of_pair == stages - 1 ? 2 : first_of_pair % 2;
+    return messages_[static_cast<std::size_t>(pair) + (one.of_gradients ? 3 : 0)];
   };
+  const std::string_view single = first.sends ? "send" : "receive";
+  const std::string_view name = messages.size() > 1 ? "exchange" : single;
   const auto add_here = [&](std::string_view op, OpBody body) {
     add_named(full_name(op), stream, std::move(body));
   };
@@ -507,8 +515,7 @@ void StepBuilder::exchange_messages(std::string_view name,
   add_here("wait", Wait{.event = before.event, .bindings = {}});
   add_here(name, GroupBegin{communicator(first)});
   for (const StageMessage& message : messages) {
-    const bool to_or_from_next = message.sends != message.of_gradients;
-    const std::int64_t peer = (stage + (to_or_from_next ? 1 : stages - 1)) % stages;
+    const std::int64_t peer = (stage + (is_next(message) ? 1 : stages - 1)) % stages;
     Collective made;
     made.kind = message.sends ? CollectiveKind::send : CollectiveKind::recv;
     made.communicator = communicator(message);

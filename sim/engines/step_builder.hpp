@@ -6,6 +6,7 @@
 //   kernel             by its kind and, where it is bound by memory, the bytes that it moves
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -136,16 +137,15 @@ class StepBuilder {
   /// microbatch.
   void set_instances(std::int64_t instances) { instances_ = instances; }
 
-  /// Messages with gradients get a communicator of their own. With two stages of several chunks
-  /// both kinds go to the same rank, in orders that differ.
-  void separate_gradients();
+  /// Messages of either kind get communicators of their own, one for each pair of neighbours, as
+  /// PyTorch makes them. Launches of one communicator run in order.
+  void separate_messages();
   /// An event that several ops record: a wait is for the latest one.
   [[nodiscard]] EventId add_event(std::string_view name);
   void wait_for(EventId event, bool host_waits = false);
   /// One launch of messages, after what compute has; records `ended`. Those that are launched alone
   /// have a stream for each kind and direction.
-  void exchange_messages(std::string_view name, const std::vector<StageMessage>& messages,
-                         EventId ended);
+  void exchange_messages(const std::vector<StageMessage>& messages, EventId ended);
   /// Writes a segment for the first microbatch, one for the following ones, if any, and one for the
   /// optimizer, each with its function. The last microbatch has its own segment if it differs from
   /// those before.
@@ -290,9 +290,8 @@ class StepBuilder {
   CommunicatorId experts_;
   CommunicatorId tensor_;
   CommunicatorId context_;
-  CommunicatorId activations_;
-  CommunicatorId gradients_;
   CommunicatorId model_;
+  std::array<CommunicatorId, 6> messages_;  ///< by kind and pair of neighbours
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;
