@@ -54,10 +54,15 @@ std::string describe_network(const Cluster& cluster) {
                      cluster.nics_per_node, cluster.nic_bandwidth, hop, fabric);
 }
 
-/// A link domain larger than the usual node (GB200 NVL72) contains a whole number of nodes.
-std::int64_t domain_of(const Gpu& kind, std::int64_t gpus_per_node) {
+/// A link domain larger than the usual node (GB200 NVL72) contains a whole number of nodes. A job in
+/// several domains takes equally many GPUs of each where it can, as schedulers place segments, so
+/// that 256 GPUs are in 4 domains of 64.
+std::int64_t domain_of(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_per_node) {
   if (kind.domain <= kind.gpus_per_node) return gpus_per_node;
-  return std::max(gpus_per_node, kind.domain / gpus_per_node * gpus_per_node);
+  const std::int64_t most = std::max(gpus_per_node, kind.domain / gpus_per_node * gpus_per_node);
+  const std::int64_t domains = ceil_div(gpus, most);
+  const bool is_even = gpus % domains == 0 && gpus / domains % gpus_per_node == 0;
+  return domains > 1 && is_even ? gpus / domains : most;
 }
 
 /// Nodes of `gpus_per_node`; `source` names its origin: a flag, or a file and its key.
@@ -85,7 +90,7 @@ Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_p
       .gpus = gpus,
       .gpus_per_node = in_node,
       .nodes = ceil_div(gpus, gpus_per_node),
-      .domain = domain.value_or(domain_of(kind, gpus_per_node)),
+      .domain = domain.value_or(domain_of(kind, gpus, gpus_per_node)),
       // The number of NICs scales with GPUs: half a node has half of them, but at least one.
       .nics_per_node = std::max<std::int64_t>(1, kind.nics_per_node * in_node / kind.gpus_per_node),
       .nic_bandwidth = kind.nic_bandwidth,

@@ -156,12 +156,12 @@ struct Balance {
 };
 
 inline Balance balance_of(const EnginePlan& plan, std::int64_t steps) {
-  std::map<std::uint32_t, bool> live;
+  std::map<std::size_t, bool> live;  // by instance of a buffer
   Balance balance;
   for (const HostAllocation& made : host_allocations(plan, steps)) {
     if (made.empties_cache || made.is_returned) continue;
-    RC_ASSERT(live[made.buffer.value] == made.is_free);
-    live[made.buffer.value] = !made.is_free;
+    RC_ASSERT(live[made.slot] == made.is_free);
+    live[made.slot] = !made.is_free;
     balance.kept += made.is_free ? -1 : 1;
     balance.bytes += made.is_free ? 0 : made.size;
   }

@@ -67,6 +67,8 @@ TEST(MakeCluster, NvlinkDomainsSpanWholeNodes) {
   EXPECT_EQ(make_cluster(gb200, 144, 4)->domain, 72);      // 18 trays
   EXPECT_EQ(make_cluster(gb200, 144, 8)->domain, 72);      // 9 * 8
   EXPECT_EQ(make_cluster(gb200, 160, 16)->domain, 64);     // 4 * 16, 72 / 16 = 4.5
+  EXPECT_EQ(make_cluster(gb200, 256, 4)->domain, 64);      // four domains, equally full
+  EXPECT_EQ(make_cluster(gb200, 148, 4)->domain, 72);      // three domains of 49.3: not possible
   EXPECT_EQ(make_cluster(gpu("h100"), 64, 4)->domain, 4);  // a node of four has its own
   EXPECT_EQ(make_cluster(gpu("h100"), 64, 4)->nics_per_node, 4);
 }
