@@ -62,8 +62,8 @@ class McorePipeline {
   struct Gap {
     std::optional<PipelineTurn> freed{};  ///< whose tensor was sent before
     std::vector<Launch> launches{};
-    bool waits = true;  ///< for all launches but the last; what was sent is freed
-    std::optional<PipelineTurn> last{};     ///< is received for a later turn
+    bool waits = true;                   ///< for all launches but the last; what was sent is freed
+    std::optional<PipelineTurn> last{};  ///< is received for a later turn
     std::optional<PipelineTurn> awaited{};  ///< whose input was launched before
   };
 

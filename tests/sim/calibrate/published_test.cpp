@@ -110,7 +110,7 @@ TEST(Published, JudgesPipelines) {
   std::ignore = with_rows(folder, "");
   test::write_file(folder / "fidelity/published_steps.csv",
                    header + start + "1" + end + "40,max_allocated,\n" +  //
-                       start + "2" + end + ",,\n" +                       //
+                       start + "2" + end + ",,\n" +                      //
                        start + end + ",,\n");
   const auto published = published_runs(folder.path());
   ASSERT_TRUE(published) << published.error().message();
@@ -147,7 +147,8 @@ TEST(Published, JudgesRanksThatShareWeightsAndSequences) {
                    header + start + "3,1,1,1,mcore,4096,1,8,bf16,none,40000,,,,\n");
   const auto wrong = published_runs(folder.path());
   ASSERT_FALSE(wrong);
-  EXPECT_NE(wrong.error().message().find("tp 3 x cp 1 x pp 1 does not divide 8 GPUs"), std::string::npos);
+  EXPECT_NE(wrong.error().message().find("tp 3 x cp 1 x pp 1 does not divide 8 GPUs"),
+            std::string::npos);
 }
 
 TEST(Published, NamesRowsThatAreWrong) {

@@ -111,10 +111,9 @@ RC_GTEST_PROP(McorePipelineProperty, FreesWhatItAllocatesAndReceivesWhatIsSent, 
   RC_ASSERT(count > 0U);
   for (std::int64_t s = 0; s < stages; ++s)
     for (const Sent& one : messages[static_cast<std::size_t>(s)])
-      RC_ASSERT(count_of(messages[static_cast<std::size_t>(s)], one.sends, one.peer,
-                         one.communicator) ==
-                count_of(messages[static_cast<std::size_t>(one.peer)], !one.sends, s,
-                         one.communicator));
+      RC_ASSERT(
+          count_of(messages[static_cast<std::size_t>(s)], one.sends, one.peer, one.communicator) ==
+          count_of(messages[static_cast<std::size_t>(one.peer)], !one.sends, s, one.communicator));
 }
 
 }  // namespace
