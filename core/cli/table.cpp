@@ -145,7 +145,7 @@ std::string render_table(const Table& table, const TextStyle& style) {
 std::string markdown_text(std::string_view text) {
   // "_" stays: inside a word, as in keys, Markdown gives it no meaning.
   constexpr std::string_view meaningful = "\\`*[]|~";
-  const std::string shown = printable(text);
+  std::string shown = printable(text);
   if (shown == "*") return shown;  // a mark, which emphasises nothing
   std::string out;
   for (std::size_t i = 0; i < shown.size(); ++i) {

@@ -25,7 +25,7 @@ std::int64_t limit_among(std::int64_t ranks) {
 }
 
 std::int64_t ceil_log2(std::int64_t value) {
-  return std::bit_width(static_cast<std::uint64_t>(value - 1));
+  return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(value - 1)));
 }
 
 /// Some kernels compute a piece's positions from its first token, which must begin a sequence.
@@ -56,7 +56,7 @@ std::vector<Attribute> exact_attributes(const Kernel& kernel, const ExactSums& s
   if (spec == nullptr) return {};
   std::vector<Attribute> made;
   const auto add = [&](std::string_view name, std::int64_t value) {
-    made.push_back({std::string(name), value});
+    made.emplace_back(std::string(name), value);
   };
   if (spec->sum != GradientSum::none) add(exact_attribute::grid_exponent, sums.exponent);
   if (!spec->pieces.empty())

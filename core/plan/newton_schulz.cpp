@@ -16,7 +16,7 @@ struct Counts {
 };
 Counts counts_of(std::int64_t m, std::int64_t n) {
   if (!goes_by_gram(m, n)) return {};
-  return {.others = 3 * (kNewtonSchulzSteps - 1), .of_x = 1};
+  return {.others = std::int64_t{3} * (kNewtonSchulzSteps - 1), .of_x = 1};
 }
 
 void add_symmetric(std::vector<OrthogonalProduct>& all, std::int64_t m, std::int64_t inner,

@@ -84,7 +84,7 @@ class JsonReader {
     KeyCollector known;
     describe::fields(known, value);
     for (const auto& [key, unused] : node_->items())
-      if (std::find(known.keys.begin(), known.keys.end(), key) == known.keys.end())
+      if (std::ranges::find(known.keys, key) == known.keys.end())
         return refuse(excerpt(key), "unknown key");
   }
 

@@ -52,7 +52,7 @@ class TextStream {
  private:
   std::function<void(std::string_view)> take_;
   std::size_t size_ = 0;
-  std::array<char, 32 * 1024> text_;
+  std::array<char, std::size_t{32} * 1024> text_{};
 };
 
 }  // namespace mfsdp

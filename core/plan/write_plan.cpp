@@ -63,7 +63,7 @@ void JsonWriter::schema(std::string_view key) {
 }
 
 void JsonWriter::put(const std::string& value) {
-  const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
+  const bool plain = std::ranges::all_of(value, [](char c) {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
   });
   if (plain)

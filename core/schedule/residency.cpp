@@ -13,13 +13,13 @@ std::vector<std::vector<std::size_t>> resident_units(const std::vector<std::size
     std::vector<std::size_t> units;
     for (std::size_t k = j; k < end && units.size() <= prefetch; ++k) {
       const std::size_t unit = uses[k % uses.size()];
-      if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+      if (std::ranges::find(units, unit) == units.end()) units.push_back(unit);
     }
     const auto now = uses.begin() + static_cast<std::ptrdiff_t>(j);
     for (const std::size_t unit : kept) {
-      const bool is_between = std::find(uses.begin(), now, unit) != now &&
-                              std::find(now, uses.end(), unit) != uses.end();
-      if (is_between && std::find(units.begin(), units.end(), unit) == units.end())
+      const bool is_between = std::ranges::find(uses.begin(), now, unit) != now &&
+                              std::ranges::find(now, uses.end(), unit) != uses.end();
+      if (is_between && std::ranges::find(units, unit) == units.end())
         units.push_back(unit);
     }
     resident.push_back(std::move(units));

@@ -61,8 +61,7 @@ Interval owned_interval(const FlatLayout& layout, std::size_t item, std::int64_t
 std::vector<Interval> padding_intervals(const FlatLayout& layout) {
   std::vector<std::size_t> order(layout.offsets.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return layout.offsets[a] < layout.offsets[b]; });
+  std::ranges::sort(order, {}, [&](std::size_t i) { return layout.offsets[i]; });
   std::vector<Interval> padding;
   std::int64_t covered = 0;
   const auto leave = [&](std::int64_t until) {

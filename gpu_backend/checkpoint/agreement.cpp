@@ -103,7 +103,7 @@ Result<std::vector<std::string>> check_agreement(const RunIdentity& run, const R
     warnings.push_back(fmt::format("the data are others than those before the save: {}, not {}",
                                    run.data.description, saved.data.description));
   if (now.document_mask != before.document_mask)
-    warnings.push_back(now.document_mask
+    warnings.emplace_back(now.document_mask
                            ? "attention is masked between documents, before the save it was not"
                            : "attention is not masked between documents, before the save it was");
   if (now.global_batch() != before.global_batch())

@@ -173,7 +173,7 @@ class Orthogonalisation {
                              std::int64_t inner) const {
     const auto workspace = k_.workspace.subspan(static_cast<std::size_t>(space_.products),
                                                 static_cast<std::size_t>(kOrthogonalGemmBytes));
-    const std::int64_t row_bytes = static_cast<std::int64_t>(sizeof(H));
+    const auto row_bytes = static_cast<std::int64_t>(sizeof(H));
     return {.shape = {.rows = rows,
                       .cols = cols,
                       .inner = inner,

@@ -27,6 +27,8 @@ class Rendezvous::Hub {
  public:
   /// Rank 0 has a peer for each other rank. Another rank has rank 0 as its only peer.
   Hub(const RankPlace& place, RendezvousSettings settings, std::vector<Peer> peers);
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
   ~Hub();
 
   /// The result in the encoding of finish_round.

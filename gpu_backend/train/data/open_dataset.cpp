@@ -55,7 +55,9 @@ Result<Found> find_by_file(const fs::path& path) {
   if (extension == ".bin")
     return Found{is_there(with_extension(path, ".idx")) ? Format::megatron : Format::llmc, {path}};
   // PREFIX for PREFIX.bin and PREFIX.idx, as Megatron-LM's own --data-path; it may contain dots.
-  if (fs::path prefixed = path; !is_there(path) && is_there(prefixed += ".idx"))
+  fs::path prefixed = path;
+  prefixed += ".idx";
+  if (!is_there(path) && is_there(prefixed))
     return Found{Format::megatron, {with_extension(prefixed, ".bin")}};
   MFSDP_LET(file, MappedFile::open(path, "text or tokens"));
   if (is_megatron_index(file.bytes()))
@@ -75,7 +77,7 @@ Result<std::vector<fs::path>> list_folder(const fs::path& folder) {
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
     if (!at->path().filename().string().starts_with('.')) files.push_back(at->path());
   if (error) return fail(folder.string(), "cannot be listed: " + error.message());
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   return files;
 }
 

@@ -56,7 +56,7 @@ class TokenStream final : public Dataset {
   /// Tokens [first, first + out.size()) of the stream, across runs.
   [[nodiscard]] Result<void> copy(std::int64_t first, std::span<std::int32_t> out) const {
     auto run = static_cast<std::size_t>(
-        std::distance(ends_.begin(), std::upper_bound(ends_.begin(), ends_.end(), first)));
+        std::distance(ends_.begin(), std::ranges::upper_bound(ends_, first)));
     while (!out.empty()) {
       const std::int64_t begin = run == 0 ? 0 : ends_[run - 1];
       const auto count = static_cast<std::size_t>(std::min(std::ssize(out), ends_[run] - first));
