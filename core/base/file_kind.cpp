@@ -73,8 +73,8 @@ bool begins_json(std::string_view text) {
   if (text.starts_with('{')) return true;
   if (!text.starts_with('[')) return false;
   const std::size_t next = text.find_first_not_of("[ \t\r\n");
-  return next != std::string_view::npos && "{]\"-0123456789"sv.find(text[next]) !=
-             std::string_view::npos;
+  return next != std::string_view::npos &&
+         "{]\"-0123456789"sv.find(text[next]) != std::string_view::npos;
 }
 
 FileKind kind_of_text(std::string_view text) {

@@ -63,9 +63,8 @@ void JsonWriter::schema(std::string_view key) {
 }
 
 void JsonWriter::put(const std::string& value) {
-  const bool plain = std::ranges::all_of(value, [](char c) {
-    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-  });
+  const bool plain = std::ranges::all_of(
+      value, [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
   if (plain)
     put_plain(value);
   else

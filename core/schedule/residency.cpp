@@ -19,8 +19,7 @@ std::vector<std::vector<std::size_t>> resident_units(const std::vector<std::size
     for (const std::size_t unit : kept) {
       const bool is_between = std::ranges::find(uses.begin(), now, unit) != now &&
                               std::ranges::find(now, uses.end(), unit) != uses.end();
-      if (is_between && std::ranges::find(units, unit) == units.end())
-        units.push_back(unit);
+      if (is_between && std::ranges::find(units, unit) == units.end()) units.push_back(unit);
     }
     resident.push_back(std::move(units));
   }

@@ -103,9 +103,9 @@ Result<std::vector<std::string>> check_agreement(const RunIdentity& run, const R
     warnings.push_back(fmt::format("the data are others than those before the save: {}, not {}",
                                    run.data.description, saved.data.description));
   if (now.document_mask != before.document_mask)
-    warnings.emplace_back(now.document_mask
-                           ? "attention is masked between documents, before the save it was not"
-                           : "attention is not masked between documents, before the save it was");
+    warnings.emplace_back(
+        now.document_mask ? "attention is masked between documents, before the save it was not"
+                          : "attention is not masked between documents, before the save it was");
   if (now.global_batch() != before.global_batch())
     warnings.push_back(fmt::format("a step has {} sequences, those before the save had {}",
                                    now.global_batch(), before.global_batch()));

@@ -141,7 +141,7 @@ Result<EngineErrorsOfRow> engine_errors_of(const Peer& peer, const CostModel& co
   MFSDP_LET(stages, engine_steps(peer.system.engine, config, {},
                                  {.settings = {}, .gpu = gpu, .reserve = Bytes(0)}));
   const EngineStep& step = stages.front();
-  MFSDP_LET(prediction, predict(step.plan.program, costs, {}, host_times(stages, gpu)));
+  MFSDP_LET(prediction, predict(step.plan.program, costs, {}, issuing_of(stages, gpu)));
   const AllocatorCounters& counters = step.memory.counters;
   const auto over = [](std::int64_t bytes, double gib) {
     return static_cast<double>(bytes) / kGibibyte / gib - 1;

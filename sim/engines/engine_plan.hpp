@@ -51,6 +51,8 @@ struct EnginePlan {
   std::vector<Renewal> renewals{};
   std::vector<HostLaunches> host{};  ///< by the id of an op: to issue it
   std::int64_t padding = 0;          ///< elements in a full copy of the weights
+  bool leaves_sms = false;           ///< kernels leave SMs to collectives
+  std::int64_t outside = 0;          ///< bytes that are allocated outside PyTorch's allocator
   /// Ascending. The allocator can use such memory again when the host, at its next allocation, finds
   /// that the stream has passed.
   std::vector<UseAfterFree> in_use{};

@@ -85,6 +85,11 @@ Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
 
 Tensor McoreBlock::column_product(std::string_view name, std::string_view rows,
                                   std::int64_t outputs) {
+  if (rows_.in_pieces()) {
+    const Tensor made = allocate(name, sizes_.tokens * outputs * kHalf);
+    rows_.gather_beside(rows, gemm_of(GemmKind::forward, name, outputs, sizes_.hidden));
+    return made;
+  }
   const auto all = rows_.gathered(rows);
   const Tensor made = allocate(name, sizes_.tokens * outputs * kHalf);
   gemm(GemmKind::forward, name, outputs, sizes_.hidden);
@@ -93,6 +98,8 @@ Tensor McoreBlock::column_product(std::string_view name, std::string_view rows,
 }
 
 Tensor McoreBlock::row_product(std::string_view name, std::int64_t inputs) {
+  if (rows_.in_pieces())
+    return rows_.reduce_beside(name, gemm_of(GemmKind::forward, name, sizes_.hidden, inputs));
   const Tensor term = allocate(name, sizes_.state);
   gemm(GemmKind::forward, name, sizes_.hidden, inputs);
   return rows_.reduced(name, term);
@@ -252,9 +259,12 @@ Tensor McoreBlock::input_and_weight(std::string_view name, std::int64_t outputs,
   std::optional<TeCasts> gradient;
   if (in_fp8_)
     gradient = modules_.cast(own, sizes_.tokens * outputs, LargestMagnitude::by_a_pass, true);
-  const auto gathered = rows_.gathered(own);
+  const auto gathered = rows_.in_pieces() ? std::nullopt : rows_.gathered(own);
   const Tensor input = allocate(own + "_input", sizes_.tokens * inputs * kHalf);
-  gemm(GemmKind::input_gradient, name, outputs, inputs);
+  if (rows_.in_pieces())
+    rows_.gather_beside(own, gemm_of(GemmKind::input_gradient, name, outputs, inputs));
+  else
+    gemm(GemmKind::input_gradient, name, outputs, inputs);
   gemm(GemmKind::weight_gradient, name, outputs, inputs);
   free_if_any(gathered);
   if (gradient) step_.free({gradient->row, *gradient->column});
@@ -267,7 +277,8 @@ McoreBlock::InputGradient McoreBlock::column_backward(std::string_view name, std
   if (!rows_.shares()) return {.rows = input_and_weight(name, outputs, sizes_.hidden)};
   const std::string own = "d_" + std::string(name);
   const McoreRows::Beside gathered = rows_.begin_gather(rows);
-  const Tensor term = allocate(own + "_input", sizes_.state);
+  std::optional<Tensor> term;
+  if (!rows_.in_pieces()) term = allocate(own + "_input", sizes_.state);
   gemm(GemmKind::input_gradient, name, outputs, sizes_.hidden);
   const McoreRows::Beside reduced = rows_.begin_reduction(own);
   rows_.wait(gathered);
@@ -275,7 +286,7 @@ McoreBlock::InputGradient McoreBlock::column_backward(std::string_view name, std
   free_if_any(gathered.rows);
   rows_.wait(reduced);
   modules_.keep_stand_in(outputs, sizes_.hidden);
-  if (!reduced.rows) return {.rows = term};
+  if (!reduced.rows) return {.rows = *term};
   return {.rows = *reduced.rows, .term = term};
 }
 

@@ -94,6 +94,11 @@ class McoreBlock {
     else
       modules_.gemm(kind, name, sizes_.tokens, outputs, inputs);
   }
+  /// The same of some of the rows.
+  [[nodiscard]] McoreRows::Gemm gemm_of(GemmKind kind, std::string_view name, std::int64_t outputs,
+                                        std::int64_t inputs) {
+    return [=, this](std::int64_t rows) { modules_.gemm(kind, name, rows, outputs, inputs); };
+  }
   /// A GEMM whose outputs the ranks divide: its result, from gathered rows.
   [[nodiscard]] Tensor column_product(std::string_view name, std::string_view rows,
                                       std::int64_t outputs);

@@ -27,6 +27,11 @@ void check_tp(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
                reasons);
 }
 
+void check_pieces(const McoreParallel& parallel, Reasons& reasons) {
+  if (parallel.in_pieces && !parallel.sequence)
+    reasons.add(fail("--engine-option", "tp_comm_overlap=true needs sequence_parallel=true"));
+}
+
 void check_rows(const PlanConfig& config, const McoreParallel& parallel, Reasons& reasons) {
   // Head and tail of a sequence are a rank's, and its rows are cut again by tp.
   const std::int64_t halves = parallel.cp > 1 ? 2 * parallel.cp : 1;
@@ -63,6 +68,7 @@ McoreParallel mcore_parallel(EngineKind engine, const PlanConfig& config,
   return {.tp = tp,
           .cp = config.mesh.size(Axis::cp),
           .sequence = tp > 1 && options.is_on(engine, "sequence_parallel"),
+          .in_pieces = tp > 1 && options.is_on(engine, "tp_comm_overlap"),
           .comm = options.get<ContextComm>(engine, "cp_comm_type"),
           .overlaps_gathers = options.is_on(engine, "overlap_param_gather"),
           .overlaps_reductions = options.is_on(engine, "overlap_grad_reduce")};
@@ -72,6 +78,7 @@ void check_mcore_parallel(EngineKind engine, const PlanConfig& config, const Eng
                           Reasons& reasons) {
   const McoreParallel parallel = mcore_parallel(engine, config, options);
   if (parallel.tp > 1) check_tp(engine, config, reasons);
+  check_pieces(parallel, reasons);
   if (parallel.cp > 1) check_cp(engine, config, parallel, reasons);
   if (parallel.tp > 1 || parallel.cp > 1) check_rows(config, parallel, reasons);
 }

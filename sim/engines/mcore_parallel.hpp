@@ -20,6 +20,7 @@ struct McoreParallel {
   std::int64_t cp = 1;
   /// Between column-cut and row-cut GEMMs each rank has its part of the rows.
   bool sequence = false;
+  bool in_pieces = false;  ///< rows move in pieces beside their GEMMs (tp_comm_overlap)
   ContextComm comm = ContextComm::p2p;
   bool overlaps_gathers = true;     ///< overlap_param_gather
   bool overlaps_reductions = true;  ///< overlap_grad_reduce

@@ -8,11 +8,16 @@
 //                       those of a column-cut one's input are reduced beside the weight's
 //   without             forward: terms are summed in place. Backward: gradients of inputs are, beside
 //                       those of weights
+//   tp_comm_overlap     rows that a GEMM reads come from rank to rank, beside the GEMM of those before
+//                       (ring exchange); terms that it makes are reduced in quarters beside the next
+//                       quarter (pipeline). All rows are in buffers outside the allocator, one for
+//                       each of the ten named GEMMs of a layer
 //   beside a GEMM       a collective that the host issues before it (CUDA_DEVICE_MAX_CONNECTIONS=1):
 //                       both begin when their inputs are there
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -29,6 +34,8 @@ class McoreRows {
 
   /// Whether ranks share the weights.
   [[nodiscard]] bool shares() const { return parallel_.tp > 1; }
+  /// Whether rows move in pieces beside GEMMs that read or make them.
+  [[nodiscard]] bool in_pieces() const { return parallel_.in_pieces; }
   /// Whether each rank has a part of the rows between GEMMs.
   [[nodiscard]] bool cuts() const { return parallel_.sequence; }
   [[nodiscard]] std::int64_t ranks() const { return parallel_.tp; }
@@ -48,6 +55,12 @@ class McoreRows {
   /// Compute waits for it.
   void wait(const Beside& beside);
 
+  /// Calls gemm(rows) for own rows, and for each other rank's when they have come.
+  using Gemm = std::function<void(std::int64_t rows)>;
+  void gather_beside(std::string_view name, const Gemm& gemm);
+  /// Calls gemm(rows) for each piece of all rows, and reduces its terms. Returns own rows.
+  [[nodiscard]] Tensor reduce_beside(std::string_view name, const Gemm& gemm);
+
   /// An all-reduce of `elements`, which compute waits for.
   void sum(std::string_view name, std::int64_t elements, DType type);
   /// A gather of `elements` of each rank, which compute waits for.
@@ -59,6 +72,8 @@ class McoreRows {
 
  private:
   [[nodiscard]] std::int64_t own_elements() const { return state_ / kHalf; }
+  /// All rows, where the allocator has them.
+  [[nodiscard]] std::optional<Tensor> whole_rows(std::string_view name);
   void run(CollectiveKind kind, std::string_view name, std::int64_t elements, DType type);
 
   StepBuilder& step_;

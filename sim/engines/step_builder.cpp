@@ -589,6 +589,8 @@ EnginePlan StepBuilder::finish() {
                             .passes = std::move(passes_)});
   join_segments(program_.plans.back());
   plan.padding = padding_;
+  plan.outside = outside_;
+  plan.leaves_sms = leaves_sms_;
   plan.program = std::move(program_);
   std::ranges::stable_partition(kept_, std::logical_not{}, &KeptFrom::in_second_step);
   plan.kept = std::move(kept_);

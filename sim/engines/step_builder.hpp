@@ -234,6 +234,11 @@ class StepBuilder {
   /// Adds elements of a full copy of the weights that belong to no parameter.
   void add_padding(std::int64_t elements) { padding_ += elements; }
 
+  /// Kernels leave SMs to collectives, which begin beside them.
+  void leave_sms() { leaves_sms_ = true; }
+  /// Adds memory outside the allocator.
+  void add_outside(std::int64_t bytes) { outside_ += bytes; }
+
   [[nodiscard]] Mark record(StreamRole stream);
   /// `distance` 0: the mark in this run of the segment, or in the last run of another segment.
   void wait(StreamRole stream, const Mark& mark, std::int64_t distance = 0);
@@ -309,6 +314,8 @@ class StepBuilder {
   std::int64_t instances_ = 1;
   std::size_t next_op_ = 0;
   std::int64_t padding_ = 0;
+  std::int64_t outside_ = 0;
+  bool leaves_sms_ = false;
   std::int64_t l2_bytes_ = kL2OfH200;
   std::optional<UnitId> unit_;
   Phase phase_ = Phase::forward;

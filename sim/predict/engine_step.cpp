@@ -104,7 +104,8 @@ Result<std::vector<EngineStep>> engine_steps(EngineKind engine, const PlanConfig
           .outside = {},
           .room = {},
           .errors = machine.errors});
-      step.outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
+      step.outside = pytorch_process(engine, config, machine.gpu.collective_sms).total() +
+                     Bytes(step.plan.outside);
       count_memory(step, machine);
     }
     return stages;
@@ -126,10 +127,11 @@ std::size_t fullest_stage(const std::vector<EngineStep>& stages) {
   return static_cast<std::size_t>(std::ranges::max_element(stages, {}, need) - stages.begin());
 }
 
-std::vector<IssueTime> host_times(const std::vector<EngineStep>& stages, const Gpu& gpu) {
-  std::vector<IssueTime> times;
-  for (const EngineStep& step : stages) times.push_back(host_time(step, gpu));
-  return times;
+std::vector<Issuing> issuing_of(const std::vector<EngineStep>& stages, const Gpu& gpu) {
+  std::vector<Issuing> all;
+  for (const EngineStep& step : stages)
+    all.push_back({.time = host_time(step, gpu), .leaves_sms = step.plan.leaves_sms});
+  return all;
 }
 
 IssueTime host_time(const EngineStep& step, const Gpu& gpu) {

@@ -63,8 +63,8 @@ struct EngineMachine {
 
 /// Host time to issue an op on that machine. `step` must outlive the function.
 [[nodiscard]] IssueTime host_time(const EngineStep& step, const Gpu& gpu);
-[[nodiscard]] std::vector<IssueTime> host_times(const std::vector<EngineStep>& stages,
-                                                const Gpu& gpu);
+[[nodiscard]] std::vector<Issuing> issuing_of(const std::vector<EngineStep>& stages,
+                                              const Gpu& gpu);
 
 /// Replaces the plan's memory figures by those of the allocator, of the fullest stage.
 void complete(PredictedRun& run, const std::vector<EngineStep>& stages, const Gpu& gpu);

@@ -174,7 +174,7 @@ class ClockedSimulation {
     models_ = mixed_;
   }
 
-  Result<Simulation> run(std::optional<PeakCheck>& peak, const std::vector<IssueTime>& hosts,
+  Result<Simulation> run(std::optional<PeakCheck>& peak, const std::vector<Issuing>& hosts,
                          const RankVariation& variation, std::size_t memory_class) {
     constexpr int kRounds = 4;
     std::size_t likely = memory_class;
@@ -185,7 +185,10 @@ class ClockedSimulation {
       for (std::size_t c = 0; c < programs_.size(); ++c) {
         known[c].resize(equal_.count());
         Prices prices = prices_of(models_[c], paths_[c], routed_, equal_, known[c], *peak);
-        if (!hosts.empty()) prices.host = hosts[c];
+        if (!hosts.empty()) {
+          prices.host = hosts[c].time;
+          prices.leaves_sms = hosts[c].leaves_sms;
+        }
         prices.launches_in_order = hosts.empty();
         classes.push_back(
             {.program = &programs_[c], .plan = plans_[c], .prices = std::move(prices)});
@@ -288,7 +291,7 @@ std::size_t fullest_class(std::span<const Program> programs, const Gpu& gpu) {
 }
 
 Result<Prediction> predict(std::span<const Program> programs, const CostModel& costs,
-                           const RankVariation& variation, const std::vector<IssueTime>& hosts,
+                           const RankVariation& variation, const std::vector<Issuing>& hosts,
                            const RoutedRows& routed, std::string hash, PlanRole role) {
   std::vector<const Plan*> plans;
   for (const Program& program : programs) {

@@ -34,6 +34,12 @@ struct Prediction {
 /// The position of the program whose ranks allocate most memory.
 [[nodiscard]] std::size_t fullest_class(std::span<const Program> programs, const Gpu& gpu);
 
+/// How a host issues the ops of a program.
+struct Issuing {
+  IssueTime time;
+  bool leaves_sms = false;  ///< as Prices has it
+};
+
 /// Simulates the plans of one role of a job's programs, one for each class of ranks, on a cluster of
 /// as many GPUs as their mesh. `variation` sets how ranks differ; `simulation.ranks` reports the
 /// effect. The caller fills in the user, date and name of the run. `hosts`: by program;
@@ -43,14 +49,14 @@ struct Prediction {
 /// FLOPs the mean over all ranks.
 [[nodiscard]] Result<Prediction> predict(std::span<const Program> programs, const CostModel& costs,
                                          const RankVariation& variation = {},
-                                         const std::vector<IssueTime>& hosts = {},
+                                         const std::vector<Issuing>& hosts = {},
                                          const RoutedRows& routed = {}, std::string hash = {},
                                          PlanRole role = PlanRole::train);
 
 /// The same for a program that all ranks run.
 [[nodiscard]] inline Result<Prediction> predict(const Program& program, const CostModel& costs,
                                                 const RankVariation& variation = {},
-                                                const std::vector<IssueTime>& hosts = {},
+                                                const std::vector<Issuing>& hosts = {},
                                                 const RoutedRows& routed = {},
                                                 PlanRole role = PlanRole::train) {
   return predict(std::span(&program, 1), costs, variation, hosts, routed, {}, role);

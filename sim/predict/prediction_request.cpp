@@ -91,7 +91,7 @@ void add_reductions(PredictedRun& run, const PredictionRequest& request) {
 Result<EngineStep> timed(EngineStep step, const EngineMachine& machine,
                          const PredictionRequest& request) {
   const IssueTime host = host_time(step, machine.gpu);
-  MFSDP_LET(prediction, predict({&step.plan.program, 1}, *request.costs, {}, {host}, {}, "-"));
+  MFSDP_LET(prediction, predict({&step.plan.program, 1}, *request.costs, {}, {{host}}, {}, "-"));
   if (!prediction.run.omitted.empty()) return step;  // the timeline is not whole
   std::vector<OpMoment> moments = moments_of(step.plan, prediction.run.timeline, host);
   return with_moments(std::move(step), std::move(moments), machine);
@@ -177,8 +177,8 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
 
 Result<Prediction> predict(const PredictionRequest& asked) {
   MFSDP_LET(request, with_program(asked));
-  std::vector<IssueTime> hosts;
-  if (request.stages) hosts = host_times(*request.stages, request.costs->cluster().gpu);
+  std::vector<Issuing> hosts;
+  if (request.stages) hosts = issuing_of(*request.stages, request.costs->cluster().gpu);
   RoutedRows routed;
   if (request.routed && !request.routed->routing.is_balanced())
     routed = slowest_rows(request.routed->blocks, *request.program);

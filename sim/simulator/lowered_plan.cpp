@@ -35,6 +35,7 @@ class Lowering {
         slots_(first_slots(program)) {}
 
   Result<LoweredPlan> run() {
+    lowered_.leaves_sms = prices_.leaves_sms;
     MFSDP_TRY(open_segments());
     for (const LoweredSegment& segment : lowered_.segments)
       MFSDP_TRY(tracks_.add_segment(plan_, segment.source, ids_, program_.events));

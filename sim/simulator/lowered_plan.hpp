@@ -137,6 +137,7 @@ struct LoweredPlan {
   std::int64_t ordered = 0;                 ///< launches of a step that begin in order
   std::int64_t entries = 0;                 ///< entries of all streams in a step
   std::int64_t spans = 0;                   ///< kernels, collectives and copies in a step
+  bool leaves_sms = false;                  ///< as Prices has it
   std::vector<std::uint32_t> track_stream;  ///< of a record track; the number of streams otherwise
   std::vector<LoweredWait> waits;
   std::vector<Target> targets;  ///< of all waits

@@ -94,6 +94,9 @@ struct Prices {
   /// Whether a collective by kernels begins no earlier than all such collectives that the host
   /// issued before it, on any communicator: NCCL_LAUNCH_ORDER_IMPLICIT.
   bool launches_in_order = false;
+  /// Whether kernels leave SMs to collectives, which then begin beside them, as GEMMs of Transformer
+  /// Engine with tp_comm_overlap do (set_sm_margin).
+  bool leaves_sms = false;
 };
 
 }  // namespace mfsdp

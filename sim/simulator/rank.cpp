@@ -32,7 +32,7 @@ Rank::Rank(const RankPlan& common, const std::vector<std::uint32_t>& groups,
       counts_(lowered_.track_stream.size()),
       blocked_on_(host_, kNothing),
       issue_at_(host_, kNever),
-      running_(host_),
+      running_(host_, lowered_.leaves_sms),
       completed_(kSteps) {
   for (const Stream& stream : common.program.streams)
     is_compute_.push_back(stream.role == StreamRole::compute);

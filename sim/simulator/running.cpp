@@ -56,7 +56,8 @@ std::int64_t RunningOps::copy_rate(const Running& op) const {
 }
 
 bool RunningOps::holds(std::int64_t now) const {
-  return std::ranges::any_of(ops_, [&](const Running& op) { return op.holds(now); });
+  return !leaves_sms_ &&
+         std::ranges::any_of(ops_, [&](const Running& op) { return op.holds(now); });
 }
 
 void RunningOps::take_queued(std::int64_t now, std::vector<std::uint32_t>& groups) {

@@ -125,7 +125,8 @@ struct Doing {
 /// At most one op per stream.
 class RunningOps {
  public:
-  explicit RunningOps(std::size_t streams) : ops_(streams) {}
+  /// `leaves_sms`: kernels delay no collectives.
+  RunningOps(std::size_t streams, bool leaves_sms) : ops_(streams), leaves_sms_(leaves_sms) {}
 
   /// The stream's op, for the caller to fill in. The stream must have no op.
   Running& start(std::uint32_t stream);
@@ -186,6 +187,7 @@ class RunningOps {
   [[nodiscard]] bool runs_beside_compute() const;
 
   std::vector<Running> ops_;
+  bool leaves_sms_ = false;
   std::int64_t begun_ = 0;  ///< collectives that begin in order
   std::vector<std::uint32_t> ended_;
   std::vector<std::uint32_t> posted_;
