@@ -82,6 +82,14 @@ enum class ContextExchange {
   p2p          ///< the same in a ring: of other engines
 };
 
+/// The order in which a stage of a pipeline computes forward and backward of its microbatches.
+enum class PipelineSchedule {
+  one_f_one_b,  ///< as many forwards ahead as stages follow, then one backward for each forward
+  gpipe,        ///< all forwards, then all backwards
+  interleaved,  ///< 1F1B of stages with several chunks of blocks
+  zb_h1         ///< 1F1B with late weight gradients
+};
+
 /// Delayed scaling: the largest magnitude of earlier steps that gives a scale.
 enum class Fp8Amax {
   max,         ///< of all in the history
@@ -130,7 +138,17 @@ enum class Category {
 
 /// The streams of the default schedule, in the order of their StreamId. Only plans that overlap
 /// token exchanges with kernels have `exchange`.
-enum class StreamRole { compute, all_gather, reduce_scatter, outer, h2d, d2h, exchange };
+enum class StreamRole {
+  compute,
+  all_gather,
+  reduce_scatter,
+  outer,
+  h2d,
+  d2h,
+  exchange,
+  send,
+  recv
+};
 
 /// The part of the step to which an op belongs.
 enum class Phase { input, forward, recompute, backward, reduce, optimizer, refresh, output };
@@ -163,6 +181,9 @@ constexpr auto value_names(Fp8Recipe) {
   return name_array("off", "current", "delayed", "blockwise", "mxfp8", "nvfp4");
 }
 constexpr auto value_names(ContextExchange) { return name_array("a2a", "all_gather", "p2p"); }
+constexpr auto value_names(PipelineSchedule) {
+  return name_array("1f1b", "gpipe", "interleaved", "zb_h1");
+}
 constexpr auto value_names(Fp8Amax) { return name_array("max", "most_recent"); }
 constexpr auto value_names(Fp8Accumulate) { return name_array("fast_forward", "split", "fast"); }
 constexpr auto value_names(AllocatorPolicy) {
@@ -178,7 +199,8 @@ constexpr auto value_names(Category) {
                     "runtime");
 }
 constexpr auto value_names(StreamRole) {
-  return name_array("compute", "all_gather", "reduce_scatter", "outer", "h2d", "d2h", "exchange");
+  return name_array("compute", "all_gather", "reduce_scatter", "outer", "h2d", "d2h", "exchange",
+                    "send", "recv");
 }
 constexpr auto value_names(Phase) {
   return name_array("input", "forward", "recompute", "backward", "reduce", "optimizer", "refresh",

@@ -91,6 +91,12 @@ struct PlanConfig {
   Fp8Amax fp8_amax = Fp8Amax::max;  ///< delayed: the one that gives a scale
   bool fp8_gather = false;          ///< weights of FP8 GEMMs are cast once a step, then gathered
   ContextExchange cp_comm = ContextExchange::a2a;  ///< of ranks that share sequences
+  /// Of stages, on ranks of pp.
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  std::int64_t virtual_stages = 0;  ///< chunks of blocks of each stage; 0: one
+  std::int64_t microbatch_group =
+      0;  ///< that pass a chunk before the next one's turn; 0: the stages
+  std::vector<std::int64_t> layers_of_stages{};  ///< blocks of each stage; none: equal numbers
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -187,7 +193,7 @@ struct PlanConfig {
 /// compute weights.
 [[nodiscard]] Model make_model(const PlanConfig& config);
 
-/// A configuration keeps the planner's rules of --cp and --tp, or those of an engine of others
+/// A configuration keeps the planner's rules of --cp, --tp and --pp, or those of an engine of others
 /// (sim/engines/engine.hpp).
 enum class MeshRules { planner, others };
 

@@ -84,6 +84,7 @@ Mesh with_expert_grid(Mesh mesh, std::int64_t ep) {
   const auto add = [&](Axis axis, std::int64_t ranks) {
     if (ranks > 1) mesh.experts.push_back({.axis = axis, .size = ranks});
   };
+  add(Axis::pp, mesh.size(Axis::pp));
   add(Axis::expt_dp_outer, mesh.size(Axis::dp_outer));
   add(Axis::expt_dp, checked_mul(mesh.size(Axis::dp_shard), mesh.size(Axis::tp)) / ep);
   add(Axis::ep, ep);

@@ -63,7 +63,7 @@ struct Mesh {
 /// dp_outer groups of dp_shard ranks, neighbours in a group.
 [[nodiscard]] Mesh data_parallel_mesh(std::int64_t dp_outer, std::int64_t dp_shard);
 
-/// The mesh with a grid for experts, expt_dp_outer x expt_dp x ep: each `ep` neighbouring ranks
+/// The mesh with a grid for experts, pp x expt_dp_outer x expt_dp x ep: each `ep` neighbouring ranks
 /// divide a block's experts. With ep of at most 1 there is no second grid. Requires that ep divides
 /// the ranks of dp_shard and tp together: on this grid ranks of tp are as those of dp_shard.
 [[nodiscard]] Mesh with_expert_grid(Mesh mesh, std::int64_t ep);
