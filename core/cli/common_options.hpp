@@ -32,6 +32,7 @@ struct CommonOptions {
   std::int64_t outer_dp = 1;                      ///< groups of ranks
   std::int64_t context_parallel = 1;              ///< ranks that share each sequence
   std::int64_t tensor_parallel = 1;               ///< ranks that share the weights of each block
+  std::int64_t pipeline_parallel = 1;             ///< stages of a pipeline
   MeshRules mesh_rules = MeshRules::planner;      ///< of the engine that trains
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens

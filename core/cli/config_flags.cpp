@@ -82,6 +82,21 @@ Result<Fp8Recipe> read_fp8(const std::string& text, const std::string& flag) {
   return parse_choice<Fp8Recipe>(text, flag);
 }
 
+/// Numbers with commas between them.
+Result<std::vector<std::int64_t>> read_counts(const std::string& text, const std::string& flag) {
+  std::vector<std::int64_t> counts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    MFSDP_LET(count, read_count(text.substr(begin, end - begin), flag,
+                                {.of = "numbers with commas between them",
+                                 .least = 1,
+                                 .most = config_limits::blocks}));
+    counts.push_back(count);
+    begin = end + 1;
+  }
+  return counts;
+}
+
 /// Exchanges by the words of other tools.
 Result<ContextExchange> read_exchange(const std::string& text, const std::string& flag) {
   const std::string word = lower_case(text);
@@ -237,6 +252,7 @@ struct ApplyOf {
       return {};
     };
   }
+  Apply operator()(std::vector<std::int64_t>& target) const { return storing(target, read_counts); }
   Apply operator()(DType& target) const { return storing(target, read_dtype); }
   /// The scale's default depends on the dtype of weights, so make_plan_config sets it.
   Apply operator()(Rational& target) const {
@@ -315,6 +331,9 @@ std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
                        options.context_parallel));
     flags.push_back(ranks("--tp", "ranks that share each block's weights, tensor parallelism (1)",
                           options.tensor_parallel));
+    flags.insert(std::ranges::find(flags, "--schedule", &Flag::name),
+                 ranks("--pp", "stages of a pipeline, each with some blocks (1)",
+                       options.pipeline_parallel));
   }
   return flags;
 }

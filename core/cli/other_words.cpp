@@ -19,10 +19,6 @@ struct NotModelled {
 };
 
 constexpr std::array kNotModelled{
-    NotModelled{.what = "pipeline parallelism is",
-                .words = "pp pp-size pipeline-parallel pipeline-parallel-size "
-                         "pipeline-model-parallel-size pipeline-parallel-degree num-stages "
-                         "pipeline-stages virtual-pipeline-model-parallel-size"},
     NotModelled{.what = "tensor parallelism of experts is",
                 .words = "etp etp-size expert-tensor-parallel expert-tensor-parallel-size"},
     NotModelled{.what = "groups of ranks for experts alone are",
@@ -144,6 +140,16 @@ constexpr std::array kMeanings{
                    "8; docs/guide/tensor_parallel.md",
             .words = "tp-size tensor-parallel tensor-parallel-size tensor-parallel-degree "
                      "tensor-model-parallel-size sp sequence-parallel sequence-parallel-size"},
+    Meaning{.flag = "--pp",
+            .how = "stages of a pipeline, such as --pp 4; docs/guide/pipelines.md",
+            .words = "pp-size pipeline-parallel pipeline-parallel-size pipeline-parallel-degree "
+                     "pipeline-model-parallel-size num-stages pipeline-stages"},
+    Meaning{.flag = "--schedule",
+            .how = "1f1b, gpipe, interleaved or zb_h1; docs/guide/pipelines.md",
+            .words = "pipeline-parallel-schedule pipeline-schedule"},
+    Meaning{.flag = "--vpp",
+            .how = "chunks of each stage, with --schedule interleaved; docs/guide/pipelines.md",
+            .words = "virtual-pipeline-model-parallel-size num-virtual-stages-per-pipeline-rank"},
     Meaning{.flag = "--capacity-factor",
             .how = "beside --ep; no row is dropped; docs/guide/experts.md",
             .words = "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor"},

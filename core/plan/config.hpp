@@ -90,9 +90,12 @@ struct PlanConfig {
   std::int64_t fp8_history = 0;     ///< delayed: steps whose amaxes are kept; 0: amax_slots()
   Fp8Amax fp8_amax = Fp8Amax::max;  ///< delayed: the one that gives a scale
   bool fp8_gather = false;          ///< weights of FP8 GEMMs are cast once a step, then gathered
-  ContextExchange cp_comm = ContextExchange::a2a;             ///< of ranks that share sequences
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;  ///< of stages, on ranks of pp
-  std::int64_t virtual_stages = 0;               ///< chunks of blocks of each stage; 0: one
+  ContextExchange cp_comm = ContextExchange::a2a;  ///< of ranks that share sequences
+  /// Of stages, on ranks of pp.
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  std::int64_t virtual_stages = 0;  ///< chunks of blocks of each stage; 0: one
+  std::int64_t microbatch_group =
+      0;  ///< that pass a chunk before the next one's turn; 0: the stages
   std::vector<std::int64_t> layers_of_stages{};  ///< blocks of each stage; none: equal numbers
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;

@@ -33,6 +33,10 @@ std::string flag_text(const std::vector<std::string>& values) {
   return fmt::format("{}", fmt::join(values, ","));
 }
 
+std::string flag_text(const std::vector<std::int64_t>& values) {
+  return fmt::format("{}", fmt::join(values, ","));
+}
+
 std::string flag_text(const RecomputePolicy& policy) {
   if (policy.full_blocks == 0) return flag_text(policy.kind);
   return fmt::format("{}:{}", to_string(policy.kind), policy.full_blocks);

@@ -32,7 +32,8 @@ using FieldMember = std::variant<
     AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
     BaseDType PlanConfig::*, StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*,
     Transport PlanConfig::*, Fp8Recipe PlanConfig::*, Fp8Accumulate PlanConfig::*,
-    Fp8Amax PlanConfig::*, ContextExchange PlanConfig::*>;
+    Fp8Amax PlanConfig::*, ContextExchange PlanConfig::*, PipelineSchedule PlanConfig::*,
+    std::vector<std::int64_t> PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -433,6 +434,42 @@ inline constexpr std::array kConfigFields{
                 .help = "with --cp: a2a (Ulysses), all_gather (of keys); p2p (ring) of mcore",
                 .takes_list = true,
                 .age = FieldAge::last},
+    ConfigField{.name = "schedule",
+                .member = &PlanConfig::schedule,
+                .topic = FieldTopic::parallelism,
+                .flag = "--schedule",
+                .flag_value = "S",
+                .help = "with --pp: 1f1b, gpipe, interleaved or zb_h1",
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "virtual_stages",
+                .member = &PlanConfig::virtual_stages,
+                .topic = FieldTopic::parallelism,
+                .flag = "--vpp",
+                .flag_value = "N",
+                .help = "chunks of each stage with --schedule interleaved",
+                .in_brackets = "0: one",
+                .range = {.of = "chunks", .least = 0, .most = config_limits::slots},
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "microbatch_group",
+                .member = &PlanConfig::microbatch_group,
+                .topic = FieldTopic::parallelism,
+                .flag = "--microbatch-group",
+                .flag_value = "N",
+                .help = "with --vpp: microbatches before the next chunk's turn",
+                .in_brackets = "0: --pp",
+                .range = {.of = "microbatches", .least = 0, .most = config_limits::sequences},
+                .takes_list = true,
+                .age = FieldAge::last},
+    ConfigField{.name = "layers_of_stages",
+                .member = &PlanConfig::layers_of_stages,
+                .topic = FieldTopic::parallelism,
+                .flag = "--layers-of-stages",
+                .flag_value = "N,...",
+                .help = "with --pp: blocks of each stage",
+                .in_brackets = "equal numbers",
+                .age = FieldAge::last},
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.
@@ -446,6 +483,7 @@ void for_each_field(auto& config, auto&& visit) {
 [[nodiscard]] std::string flag_text(bool value);
 [[nodiscard]] std::string flag_text(const Rational& value);
 [[nodiscard]] std::string flag_text(const std::vector<std::string>& values);
+[[nodiscard]] std::string flag_text(const std::vector<std::int64_t>& values);
 [[nodiscard]] std::string flag_text(const RecomputePolicy& policy);
 /// Empty if experts have the common strategy, so that there is no flag.
 [[nodiscard]] std::string flag_text(const std::optional<Strategy>& strategy);

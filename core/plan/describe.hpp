@@ -130,6 +130,7 @@ void fields(auto& io, PlanConfig& v) {
   io("grad_dtype", v.grad_dtype);
   io("grad_slots", v.grad_slots);
   io.sparse("keep_gathered", v.keep_gathered);
+  io.sparse("layers_of_stages", v.layers_of_stages);
   io("layout", v.layout);
   io("logits_chunk", v.logits_chunk);
   io.sparse("lora_alpha", v.lora_alpha);
@@ -141,6 +142,7 @@ void fields(auto& io, PlanConfig& v) {
   io("main_dtype", v.main_dtype);
   io("mesh", v.mesh);
   io("micro_batch", v.micro_batch);
+  io.sparse("microbatch_group", v.microbatch_group);
   io("microbatches", v.microbatches);
   io("model", v.model);
   io.sparse("no_decay", v.no_decay);
@@ -152,9 +154,11 @@ void fields(auto& io, PlanConfig& v) {
   io("recompute", v.recompute);
   io.sparse("reduce", v.reduce);
   io("reduce_dtype", v.reduce_dtype);
+  io.sparse("schedule", v.schedule);
   io("seq_len", v.seq_len);
   io.sparse("state_dtype", v.state_dtype);
   io("strategy", v.strategy);
+  io.sparse("virtual_stages", v.virtual_stages);
 }
 
 void fields(auto& io, RankStride& v) {

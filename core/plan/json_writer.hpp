@@ -86,6 +86,7 @@ class JsonWriter {
   static bool is_absent(Fp8Accumulate value) { return value == Fp8Accumulate{}; }
   static bool is_absent(Fp8Amax value) { return value == Fp8Amax{}; }
   static bool is_absent(ContextExchange value) { return value == ContextExchange{}; }
+  static bool is_absent(PipelineSchedule value) { return value == PipelineSchedule{}; }
 
   void put(std::int64_t value) {
     char* at = out_.room(most_digits);

@@ -18,8 +18,9 @@ Result<std::int64_t> microbatches_of(const CommonOptions& options, std::int64_t 
   MFSDP_LET(given, global_batch_of(options, seq_len));
   if (!given) return 1;
   const std::int64_t batch = *given;
-  const auto readers =
-      std::max<std::int64_t>(options.gpus / options.context_parallel / options.tensor_parallel, 1);
+  const auto readers = std::max<std::int64_t>(
+      options.gpus / options.context_parallel / options.tensor_parallel / options.pipeline_parallel,
+      1);
   const std::int64_t unit = checked_mul(options.config.micro_batch, readers);
   if (batch % unit == 0) return batch / unit;
   const std::int64_t below = batch / unit * unit;
@@ -29,35 +30,42 @@ Result<std::int64_t> microbatches_of(const CommonOptions& options, std::int64_t 
   return fail(
       "--global-batch",
       fmt::format(
-          "{} is not a multiple of --micro-batch {} times --gpus {}{}{}; {}", batch,
+          "{} is not a multiple of --micro-batch {} times --gpus {}{}{}{}; {}", batch,
           options.config.micro_batch, options.gpus,
           options.context_parallel > 1 ? fmt::format(" / --cp {}", options.context_parallel) : "",
           options.tensor_parallel > 1 ? fmt::format(" / --tp {}", options.tensor_parallel) : "",
+          options.pipeline_parallel > 1 ? fmt::format(" / --pp {}", options.pipeline_parallel) : "",
           nearest));
 }
 
 Result<Mesh> mesh_of(const CommonOptions& options) {
-  if (options.gpus % options.outer_dp != 0)
+  const std::int64_t pp = options.pipeline_parallel;
+  if (options.gpus % pp != 0)
+    return fail("--pp", fmt::format("{} does not divide --gpus {}", pp, options.gpus));
+  const std::int64_t of_stage = options.gpus / pp;
+  if (of_stage % options.outer_dp != 0)
     return fail("--outer-dp",
-                fmt::format("{} does not divide --gpus {}", options.outer_dp, options.gpus));
+                fmt::format("{} does not divide --gpus {}{}", options.outer_dp, options.gpus,
+                            pp > 1 ? fmt::format(" / --pp {}", pp) : ""));
   if (options.config.outer_strategy == Strategy::optim && options.outer_dp == 1)
     return fail("--outer-strategy",
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over the groups");
-  const std::int64_t of_group = options.gpus / options.outer_dp;
+  const std::int64_t of_group = of_stage / options.outer_dp;
   const std::int64_t cp = options.context_parallel;
   const std::int64_t tp = options.tensor_parallel;
+  const char* const where = options.outer_dp > 1 ? "in each group of --outer-dp"
+                            : pp > 1             ? "of each stage (--gpus / --pp)"
+                                                 : "of --gpus";
   for (const auto& [flag, ranks] : {std::pair{"--cp", cp}, std::pair{"--tp", tp}})
     if (of_group % ranks != 0)
-      return fail(flag,
-                  fmt::format("{} does not divide {}, the ranks {}", ranks, of_group,
-                              options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
+      return fail(flag, fmt::format("{} does not divide {}, the ranks {}", ranks, of_group, where));
   if (of_group % checked_mul(cp, tp) != 0)
-    return fail("--tp",
-                fmt::format("{} x {} of --cp do not divide {}, the ranks {}", tp, cp, of_group,
-                            options.outer_dp > 1 ? "in each group of --outer-dp" : "of --gpus"));
+    return fail("--tp", fmt::format("{} x {} of --cp do not divide {}, the ranks {}", tp, cp,
+                                    of_group, where));
   Mesh mesh = data_parallel_mesh(options.outer_dp, of_group / cp / tp);
   mesh.resize(Axis::cp, cp);
   mesh.resize(Axis::tp, tp);
+  mesh.resize(Axis::pp, pp);
   // validate() reports numbers that do not divide them.
   const std::int64_t ep = options.config.expert_parallel;
   if (ep > 1 && cp > 1) return fail("--cp", "cannot be combined with --ep so far");
@@ -125,6 +133,8 @@ void normalise(PlanConfig& config) {
   if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
   if (config.recompute.full_blocks == config.model.layers) config.recompute.full_blocks = 0;
   if (config.expert_parallel == 1) config.expert_parallel = 0;
+  if (config.virtual_stages == 1) config.virtual_stages = 0;
+  if (config.microbatch_group == config.mesh.size(Axis::pp)) config.microbatch_group = 0;
   if (sequence_parts(config.mesh) == 1) config.cp_comm = ContextExchange::a2a;
   // With one rank of expt_dp nothing is placed on that axis.
   const bool as_the_rest =

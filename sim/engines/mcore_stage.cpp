@@ -41,7 +41,8 @@ PipelineShape shape_of(const PlanConfig& config) {
   return {.schedule = config.schedule,
           .stages = config.mesh.size(Axis::pp),
           .chunks = std::max<std::int64_t>(config.virtual_stages, 1),
-          .microbatches = config.microbatches};
+          .microbatches = config.microbatches,
+          .group = config.microbatch_group};
 }
 
 }  // namespace

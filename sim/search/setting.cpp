@@ -85,6 +85,7 @@ constexpr std::array kJobFields{
     field<[](auto& job) -> auto& { return job.common.outer_dp; }>("--outer-dp"),
     field<[](auto& job) -> auto& { return job.common.context_parallel; }>("--cp"),
     field<[](auto& job) -> auto& { return job.common.tensor_parallel; }>("--tp"),
+    field<[](auto& job) -> auto& { return job.common.pipeline_parallel; }>("--pp"),
     field<[](auto& job) -> auto& { return job.common.seq_len; }>("--seq-len"),
     JobField{.flag = "--strategy", .read = read_strategy, .write = write_strategy},
     JobField{.flag = "--global-batch", .read = read_batch, .write = write_batch}};

@@ -1,0 +1,112 @@
+#include "core/plan/pipeline.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "core/plan/parallel_checks.hpp"
+
+namespace mfsdp {
+namespace {
+
+Result<void> no_pp_with(std::string_view what) { return cannot_combine("--pp", what); }
+
+/// Flags that have no meaning without stages.
+Result<void> check_without_stages(const PlanConfig& config) {
+  const auto needs_stages = [](const char* flag) {
+    return fail(flag, "expected --pp 2 or more beside it");
+  };
+  if (config.schedule != PipelineSchedule::one_f_one_b) return needs_stages("--schedule");
+  if (config.virtual_stages != 0) return needs_stages("--vpp");
+  if (config.microbatch_group != 0) return needs_stages("--microbatch-group");
+  if (!config.layers_of_stages.empty()) return needs_stages("--layers-of-stages");
+  return {};
+}
+
+Result<void> check_layers(const PlanConfig& config) {
+  const std::int64_t stages = config.mesh.size(Axis::pp);
+  const std::int64_t layers = config.model.layers;
+  const std::vector<std::int64_t>& given = config.layers_of_stages;
+  const std::int64_t chunks = checked_mul(stages, chunks_of_stage(config));
+  if (given.empty()) {
+    if (layers % chunks == 0) return {};
+    return fail(
+        "--pp",
+        fmt::format("{} stages{} do not divide the model's {} blocks: expected a divisor, "
+                    "or --layers-of-stages with the blocks of each stage",
+                    stages,
+                    chunks > stages ? fmt::format(" of {} chunks (--vpp)", chunks / stages) : "",
+                    layers));
+  }
+  if (config.virtual_stages > 1) return cannot_combine("--layers-of-stages", "--vpp");
+  const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
+  if (std::ssize(given) == stages && sum == layers) return {};
+  return fail("--layers-of-stages",
+              fmt::format("expected {} numbers (--pp) with the sum {}, the model's blocks; got {} "
+                          "with the sum {}",
+                          stages, layers, given.size(), sum));
+}
+
+Result<void> check_schedule(const PlanConfig& config) {
+  if (config.schedule == PipelineSchedule::zb_h1)
+    return fail("--schedule", "zb_h1 is not planned so far: expected 1f1b, gpipe or interleaved");
+  MFSDP_TRY(check(pipeline_shape(config)));
+  // Positions of documents are read by all chunks, each at its own time.
+  if (chunks_of_stage(config) > 1 && config.document_mask)
+    return cannot_combine("--vpp", "--document-mask");
+  return {};
+}
+
+Result<void> check_numbers(const PlanConfig& config) {
+  if (config.has_fp8()) return no_pp_with("--fp8");
+  if (config.scales_loss()) return no_pp_with("--loss-scale (of fp16, unless it is none)");
+  if (config.base_dtype != BaseDType::compute)
+    return no_pp_with(fmt::format("--base-dtype {}", to_string(config.base_dtype)));
+  if (orthogonalises(config.optimizer))
+    return no_pp_with(fmt::format("--optimizer {}", to_string(config.optimizer)));
+  if (!config.frozen.empty()) return no_pp_with("--freeze");
+  if (config.has_lora()) return no_pp_with("--lora-rank");
+  return {};
+}
+
+}  // namespace
+
+PipelineShape pipeline_shape(const PlanConfig& config) {
+  return {.schedule = config.schedule,
+          .stages = config.mesh.size(Axis::pp),
+          .chunks = chunks_of_stage(config),
+          .microbatches = config.microbatches,
+          .group = config.microbatch_group};
+}
+
+std::vector<Interval> blocks_of_chunks(const PlanConfig& config) {
+  std::vector<std::int64_t> counts = config.layers_of_stages;
+  if (counts.empty()) {
+    const std::int64_t chunks = config.mesh.size(Axis::pp) * chunks_of_stage(config);
+    counts.assign(static_cast<std::size_t>(chunks), config.model.layers / chunks);
+  }
+  std::vector<Interval> blocks;
+  std::int64_t begin = 0;
+  for (const std::int64_t count : counts) {
+    blocks.push_back({.begin = begin, .end = begin + count});
+    begin += count;
+  }
+  return blocks;
+}
+
+Result<void> check_pipeline(const PlanConfig& config) {
+  if (config.mesh.size(Axis::pp) == 1) return check_without_stages(config);
+  MFSDP_TRY(check_schedule(config));
+  MFSDP_TRY(check_layers(config));
+  if (config.model.tied_embeddings)
+    return no_pp_with("tied embeddings, which the first and the last stage would share");
+  if (config.model.experts != 0) return no_pp_with("experts");
+  if (config.keep_gathered > 0) return no_pp_with("--keep-gathered");
+  if (config.placement != CollectivePlacement::earliest)
+    return no_pp_with(fmt::format("--placement {}", to_string(config.placement)));
+  MFSDP_TRY(check_numbers(config));
+  return check_without_windows("--pp", config);
+}
+
+}  // namespace mfsdp
