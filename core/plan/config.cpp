@@ -520,8 +520,9 @@ Result<void> validate(const PlanConfig& config, MeshRules rules) {
   if (rules == MeshRules::planner) {
     MFSDP_TRY(check_context_parallel(config));
     MFSDP_TRY(check_tensor_parallel(config));
-    MFSDP_TRY(check_pipeline(config));
   }
+  if (rules == MeshRules::planner || config.mesh.size(Axis::pp) == 1)
+    MFSDP_TRY(check_pipeline(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
   MFSDP_TRY(check_kept(config));

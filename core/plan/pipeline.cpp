@@ -40,12 +40,7 @@ Result<void> check_layers(const PlanConfig& config) {
                     layers));
   }
   if (config.virtual_stages > 1) return cannot_combine("--layers-of-stages", "--vpp");
-  const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
-  if (std::ssize(given) == stages && sum == layers) return {};
-  return fail("--layers-of-stages",
-              fmt::format("expected {} numbers (--pp) with the sum {}, the model's blocks; got {} "
-                          "with the sum {}",
-                          stages, layers, given.size(), sum));
+  return check_given_layers(config);
 }
 
 Result<void> check_schedule(const PlanConfig& config) {
@@ -71,6 +66,17 @@ Result<void> check_numbers(const PlanConfig& config) {
 }
 
 }  // namespace
+
+Result<void> check_given_layers(const PlanConfig& config) {
+  const std::vector<std::int64_t>& given = config.layers_of_stages;
+  const std::int64_t stages = config.mesh.size(Axis::pp);
+  const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
+  if (std::ssize(given) == stages && sum == config.model.layers) return {};
+  return fail("--layers-of-stages",
+              fmt::format("expected {} numbers (--pp) with the sum {}, the model's blocks; got {} "
+                          "with the sum {}",
+                          stages, config.model.layers, given.size(), sum));
+}
 
 PipelineShape pipeline_shape(const PlanConfig& config) {
   return {.schedule = config.schedule,

@@ -27,6 +27,9 @@ namespace mfsdp {
 /// Requires a valid configuration.
 [[nodiscard]] std::vector<Interval> blocks_of_chunks(const PlanConfig& config);
 
+/// Refuses given blocks of stages that are not one number for each stage, or not all blocks.
+[[nodiscard]] Result<void> check_given_layers(const PlanConfig& config);
+
 /// Refuses numbers of stages that do not fit the model or the batch, and what stages do not support.
 [[nodiscard]] Result<void> check_pipeline(const PlanConfig& config);
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 
+#include "core/plan/pipeline.hpp"
 #include "sim/engines/engine.hpp"
 
 namespace mfsdp {
@@ -37,19 +38,11 @@ std::vector<std::int64_t> layers_of_chunks(EngineKind engine, const PlanConfig& 
   return layers;
 }
 
-PipelineShape shape_of(const PlanConfig& config) {
-  return {.schedule = config.schedule,
-          .stages = config.mesh.size(Axis::pp),
-          .chunks = std::max<std::int64_t>(config.virtual_stages, 1),
-          .microbatches = config.microbatches,
-          .group = config.microbatch_group};
-}
-
 }  // namespace
 
 McoreStage mcore_stage(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
                        std::int64_t stage) {
-  McoreStage made{.shape = shape_of(config), .stage = stage};
+  McoreStage made{.shape = pipeline_shape(config), .stage = stage};
   if (!made.is_pipelined()) {
     made.chunks.push_back({.layers = config.model.layers});
     return made;
@@ -68,7 +61,7 @@ McoreStage mcore_stage(EngineKind engine, const PlanConfig& config, const Engine
 
 void check_mcore_stages(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
                         Reasons& reasons) {
-  const PipelineShape shape = shape_of(config);
+  const PipelineShape shape = pipeline_shape(config);
   if (shape.stages == 1) return;
   if (shape.schedule != PipelineSchedule::one_f_one_b &&
       shape.schedule != PipelineSchedule::interleaved)
@@ -76,6 +69,7 @@ void check_mcore_stages(EngineKind engine, const PlanConfig& config, const Engin
   if (const auto checked = check(shape); !checked)
     return reasons.add(tl::unexpected(checked.error()));
   const bool given = !config.layers_of_stages.empty();
+  if (given && !reasons.add(check_given_layers(config))) return;
   if (!layers_of_chunks(engine, config, options, shape).empty()) return;
   const std::string chunks =
       shape.chunks > 1 ? fmt::format(" times --vpp {}", shape.chunks) : std::string();
