@@ -40,7 +40,7 @@ class CostModelTest : public testing::Test {
 TEST_F(CostModelTest, StatesWhatItStandsOn) {
   EXPECT_EQ(model_.calibration(), "measured");
   EXPECT_EQ(testing_cost::model_of("h100", 8).calibration(), "datasheet");
-  EXPECT_EQ(model_.version(), "18");
+  EXPECT_EQ(model_.version(), "19");
 }
 
 TEST_F(CostModelTest, GemmIsTheTables) {
