@@ -269,9 +269,9 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   MFSDP_SET(request.config, published_config(row, *engine, model.shape, request.options));
   MFSDP_SET(request.costs, published_costs(row, scenarios, tables));
   run.calibrated = is_calibrated(request.costs->cluster().gpu);
-  const Result<Answered> prediction_or_error = answered(request, all);
-  if (!prediction_or_error) return fail(row.place(), prediction_or_error.error().message());
-  const Answered& prediction = *prediction_or_error;
+  const Result<Answered> answer = answered(request, all);
+  if (!answer) return fail(row.place(), answer.error().message());
+  const Answered& prediction = *answer;
   MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));
   run.tokens_per_s_per_gpu = {.published = tokens, .predicted = prediction.tokens_per_s_per_gpu};
   // Engines are modelled with fp32 weights and states between steps.
