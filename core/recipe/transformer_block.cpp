@@ -34,6 +34,8 @@
 //   qkv --rope--> qkv --take--> keys --all_gather--> all_keys, with queries of qkv --attention-->
 //   d_attention --attention--> d_query, d_all_keys --reduce_scatter--> d_keys --join--> d_qkv --rope-->
 //
+// or in steps with the keys of one rank at a time (core/recipe/ring_attention.hpp).
+//
 // Saved for backward:
 //   none        all of the above
 //   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and inputs of output norms: not the
@@ -46,6 +48,7 @@
 #include "core/recipe/builder.hpp"
 #include "core/recipe/expert_mlp.hpp"
 #include "core/recipe/latent_attention.hpp"
+#include "core/recipe/ring_attention.hpp"
 #include "core/recipe/sequence_exchange.hpp"
 
 namespace mfsdp {
@@ -244,6 +247,7 @@ class BlockRecipe {
       if (traits_.rotates) rotate(by_heads("qkv"), at("qk"), at("qk_rstd"));
       if (s_.gathers_keys) sequences_.gather_keys(at("qkv"), suffix_);
     }
+    if (s_.passes_keys) return ring_.forward(ring_inputs(at("qk")), at("qkv"), suffix_);
     std::vector<RecipeOperand> operands = attention_inputs(at("qk"), suffix_);
     for (RecipeOperand& operand :
          std::vector{on("output", by_heads("attention")), on("log_sum_exp", at("log_sum_exp")),
@@ -332,15 +336,24 @@ class BlockRecipe {
       return strided(on(role, tensor), {b_.config.seq_len * width, head_dim, width, 1}, begin);
     };
     if (s_.gathers_keys) {
-      const std::int64_t queries = s_.attended / b_.config.micro_batch;
       const std::int64_t keys = sequences_.own_keys();
-      return {strided(on("query", rotated), {queries * row, s_.head_dim, row, 1}),
-              view("key", "all_keys" + gathered, s_.head_dim, 2 * keys, 0),
+      return {own_query(qk), view("key", "all_keys" + gathered, s_.head_dim, 2 * keys, 0),
               view("value", "all_keys" + gathered, s_.head_dim, 2 * keys, keys)};
     }
     return {view("query", rotated, s_.head_dim, row, 0),
             view("key", rotated, s_.head_dim, row, s_.heads * s_.head_dim),
             view("value", by_heads("qkv"), model_.value_head_dim(), s_.qkv_row, query_key)};
+  }
+
+  /// The queries of a rank's own tokens.
+  [[nodiscard]] RecipeOperand own_query(const std::string& qk) const {
+    const std::int64_t queries = s_.attended / b_.config.micro_batch;
+    const std::int64_t row = model_.qk_norm ? s_.rotated * s_.head_dim : s_.qkv_row;
+    return strided(on("query", model_.qk_norm ? qk : by_heads("qkv")),
+                   {queries * row, s_.head_dim, row, 1});
+  }
+  [[nodiscard]] RingAttention::Inputs ring_inputs(const std::string& qk) const {
+    return {.sizes = attention_sizes(), .query = own_query(qk), .positions = with_positions({})};
   }
 
   /// States only differences from Llama, which has no window, no softcap, and logits divided by
@@ -417,6 +430,7 @@ class BlockRecipe {
     // Keys are gathered again: to keep them would take as much memory as without ranks of cp. The GEMMs
     // until attention hide it.
     if (s_.gathers_keys) sequences_.gather_keys(at("qkv"), ".back");
+    if (s_.passes_keys) ring_.begin_backward(at("qkv"));
     projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
                         weight_gradient, norm);
   }
@@ -536,8 +550,8 @@ class BlockRecipe {
     if (s_.gathers_keys) {
       sequences_.sum_key_gradients();
       weight_gradient();  // hides the sum
-      sequences_.join_gradients();
     }
+    if (b_.config.has_chunks()) sequences_.join_gradients();
     if (traits_.rotates) rotate_backward();
     if (sequences_.by_heads()) sequences_.join("d_qkv", s_.qkv, sequences_.key_cols(), "");
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
@@ -552,6 +566,7 @@ class BlockRecipe {
       qk = "qk.again";
       compute_again([&] { rotate(at("qkv"), qk, at("qk_rstd")); });
     }
+    if (s_.passes_keys) return ring_.backward(ring_inputs(qk), suffix_);
     const std::int64_t workspace =
         s_.gathers_keys ? kAttentionWorkspaceBytes
                         : attention_backward_workspace({.batch = b_.config.micro_batch,
@@ -624,6 +639,7 @@ class BlockRecipe {
 
   Builder b_;
   SequenceExchange sequences_{b_};
+  RingAttention ring_{b_, sequences_};
   const Sizes& s_;
   const ModelShape& model_;
   const FamilyTraits& traits_;

@@ -10,6 +10,12 @@
 //
 //   own_keys (rows) -all_gather-> all_keys (whole)
 //   d_all_keys (partial) -reduce_scatter-> d_own_keys (rows)
+//
+// Or attention has the keys of one rank at a time, that many ranks before this one (ValueKey::shift):
+// a shift over cp turns those of s ranks before into those of s + 1, as all ranks run one plan. What is
+// made of them states the steps that it contains (ValueKey::steps), and is read elsewhere only with
+// all of them. Terms of gradients of keys travel with the keys, and are gradients where they came from,
+// once all ranks have added theirs (ring_values.cpp).
 #pragma once
 
 #include <array>
@@ -58,6 +64,21 @@ inline constexpr std::array kGatheredSteps{
                makes("output", d_rotated, Part::unrotated)),
 };
 
+/// Where keys go around.
+inline constexpr std::array kRingSteps{
+    model_step(K::take_keys, 0, reads("key", query_key, Part::key),
+               reads("value", qkv, Part::value), makes("output", held_keys)),
+    model_step(K::attention_forward, 0, reads("query", query_key), reads("key", held_keys),
+               reads("value", held_keys, Part::own_value), makes("output", attention_part),
+               makes("log_sum_exp", log_sum_exp_part), kInDocuments),
+    model_step(K::attention_backward, 0, reads("query", query_key), reads("key", held_keys),
+               reads("value", held_keys, Part::own_value), reads("output", attention),
+               reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp),
+               makes("d_query", d_query_part), makes("d_key_value", d_held_keys), kInDocuments),
+    model_step(K::join_keys, 0, reads("query", d_query), reads("key_value", d_own_keys),
+               makes("output", d_rotated, Part::unrotated)),
+};
+
 /// A value that a collective over cp moves: as ranks send it, and as they receive it.
 struct Moved {
   CollectiveKind kind = CollectiveKind::all_to_all;
@@ -72,6 +93,8 @@ inline constexpr std::array kExchanged{
     Moved{CollectiveKind::all_to_all, d_qkv_sequences, d_qkv_groups},
     Moved{CollectiveKind::all_gather, own_keys, all_keys},
     Moved{CollectiveKind::reduce_scatter, d_all_keys, d_own_keys},
+    Moved{CollectiveKind::shift, held_keys, held_keys},
+    Moved{CollectiveKind::shift, d_held_keys, d_held_keys},
 };
 
 /// Nothing where no such collective moves the value. Terms are summed, and nothing else is.

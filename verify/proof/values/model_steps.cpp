@@ -279,6 +279,12 @@ constexpr std::array kGatheredKeyTables{
           [](M model) { return rotates_heads(model) && !model.qk_norm; }),
 };
 
+/// The same, where keys go around.
+constexpr std::array kRingTables{
+    table(context_parallel::kRingSteps,
+          [](M model) { return rotates_heads(model) && !model.qk_norm; }),
+};
+
 const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& model,
                          std::size_t place) {
   for (const StepTable& table : tables)
@@ -294,8 +300,10 @@ const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_
                            std::optional<ParameterRole> parameter, const Divided& divided) {
   if (variant < 0 || variant >= static_cast<std::int64_t>(steps::kVariants)) return nullptr;
   const std::size_t place = steps::place_of(kind, static_cast<std::size_t>(variant), parameter);
-  const std::span<const steps::StepTable> shared =
-      divided.keys ? std::span(steps::kGatheredKeyTables) : std::span(steps::kSharedSequenceTables);
+  const std::span<const steps::StepTable> shared = divided.ring ? std::span(steps::kRingTables)
+                                                   : divided.keys
+                                                       ? std::span(steps::kGatheredKeyTables)
+                                                       : std::span(steps::kSharedSequenceTables);
   // No other step attends: one on a rank's tokens would see a part of each sequence.
   if (divided.sequences && context_parallel::is_of_sequences(kind, divided.keys))
     return steps::find_in(shared, model, place);

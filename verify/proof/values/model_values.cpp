@@ -15,11 +15,15 @@ namespace mfsdp {
 /// Tokens belong to no block, and casts of weights to no microbatch.
 ValueKey ModelValues::key_of(const OwnedValue& term, const ValueKey& base) const {
   const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
-  return {.value = term.value,
-          .owner = term.value == Value::tokens ? 0 : owner,
-          .microbatch = is_weight(term.value) ? step_number() : base.microbatch,
-          .layout = base.layout,
-          .form = term.form};
+  ValueKey key{.value = term.value,
+               .owner = term.value == Value::tokens ? 0 : owner,
+               .microbatch = is_weight(term.value) ? step_number() : base.microbatch,
+               .layout = base.layout,
+               .form = term.form,
+               .shift = base.shift,
+               .steps = base.steps};
+  keep_ring_step(term.value, key);
+  return key;
 }
 
 ModelValues::ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts,
@@ -57,6 +61,7 @@ void ModelValues::read(std::uint32_t instance) {
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::amax_history) read_history(*kernel);
   if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
+  if (adds_in_ring(kernel->kind)) read_sum(*kernel);
   if (is_update(*kernel)) check_step_block(*kernel);
 }
 
@@ -74,6 +79,8 @@ void ModelValues::write(std::uint32_t instance) {
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::amax_history) return write_history(*kernel);
+  if (binding_.step_of[at.op_index] == kNone && adds_in_ring(kernel->kind))
+    return write_sum(*kernel);
   if (kernel->kind == KernelKind::token_copy) {
     if (const CellUse* output = use_of(operand_of(*kernel, "output")))
       put(*output, {.value = Value::tokens, .owner = 0, .microbatch = microbatch_}, 0);
@@ -131,6 +138,7 @@ void ModelValues::read_step(const BoundStep& step) {
   else
     find_owner(step);
   if (base_.value == Value::excused) return;
+  find_ring_step();
   check_fp8_block();
   check_window();
   layouts_.clear();
@@ -360,8 +368,8 @@ void ModelValues::check_outside(const CellUse& use) {
                                 to_string(wanted)));
 }
 
-/// Collectives move three kinds of model values, rows of experts, rows of heads, and keys: `base_` is then
-/// the received value. Weights, gradients and sums are followed elsewhere.
+/// Collectives move three kinds of model values, rows of experts, rows of heads, and keys: `base_` is
+/// then the received value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
   const CellUse* input = use_of(&collective.input);
   if (input == nullptr || collective.kind == CollectiveKind::send ||
@@ -392,7 +400,9 @@ void ModelValues::exchange(const Collective& collective) {
         shares_sequences
             ? fmt::format("moves {} by a {}; expected {}", in_words(first),
                           to_string(collective.kind),
-                          unrolled_.program->config.gathers_keys()
+                          unrolled_.program->config.passes_keys()
+                              ? "a shift over cp of one rank's keys, or of terms of their gradients"
+                          : unrolled_.program->config.gathers_keys()
                               ? "an all_gather over cp of a rank's keys, or a reduce_scatter of "
                                 "terms of gradients of all keys"
                               : "an all_to_all over cp of a value that is whole by rows or by "
@@ -411,6 +421,7 @@ void ModelValues::exchange(const Collective& collective) {
                                        to_string(wanted), to_string(kLayoutAxis)));
   base_ = {
       .value = *received, .owner = key.owner, .microbatch = key.microbatch, .layout = key.layout};
+  if (collective.kind == CollectiveKind::shift) base_ = passed_on(key);
 }
 
 /// Collectives over the axis of layouts move all of a value from one layout to another.
@@ -624,8 +635,8 @@ std::string ModelValues::in_words(const ValueKey& key) const {
       key.layout == ValueLayout::whole
           ? ""
           : fmt::format(", {} along {}", to_string(key.layout), to_string(kLayoutAxis));
-  return fmt::format("{}'{}' of {}, {} {}{}", form, to_string(key.value), owner, unit,
-                     key.microbatch, layout);
+  return fmt::format("{}'{}' of {}, {} {}{}{}", form, to_string(key.value), owner, unit,
+                     key.microbatch, layout, ring_words(key));
 }
 
 }  // namespace mfsdp

@@ -13,7 +13,7 @@ namespace mfsdp {
   ModelShape& model = config.model;
   for (std::int64_t* size : {&model.heads, &model.kv_heads, &model.intermediate})
     if (*size % ranks == 0) *size /= ranks;
-  const std::int64_t parts = config.gathers_keys() ? 1 : config.mesh.size(Axis::cp);
+  const std::int64_t parts = config.has_chunks() ? 1 : config.mesh.size(Axis::cp);
   for (std::int64_t* size : {&model.heads, &model.kv_heads})
     if (*size % parts == 0) *size /= parts;
   return config;
