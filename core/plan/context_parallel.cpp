@@ -9,13 +9,18 @@ namespace {
 
 Result<void> no_cp_with(std::string_view what) { return cannot_combine("--cp", what); }
 
-Result<void> check_model(const ModelShape& model) {
+Result<void> check_model(const PlanConfig& config) {
+  const ModelShape& model = config.model;
   const FamilyTraits& traits = model.traits();
   if (traits.latent_attention) return no_cp_with("latent attention");
   if (!traits.rotates) return no_cp_with("learned positions");
   if (traits.sinks) return no_cp_with("attention sinks");
-  if (model.qk_norm) return no_cp_with("norms of queries and keys");
-  if (model.experts != 0) return no_cp_with("experts");
+  if (model.qk_norm && traits.whole_qk_norms && !config.has_chunks())
+    return no_cp_with("norms over all heads of queries and --cp-comm a2a");
+  if (model.qk_norm && config.exact_sums)
+    return no_cp_with("norms of queries and keys and --exact-sums");
+  if (model.experts != 0 && model.router_aux_loss.num != 0)
+    return no_cp_with("the experts' balance loss");
   return {};
 }
 
@@ -63,11 +68,11 @@ Result<void> check_context_parallel(const PlanConfig& config) {
                 fmt::format("expected a2a without --cp, got {}", to_string(config.cp_comm)));
   if (ranks == 1) return {};
   MFSDP_TRY(check_context_shares(config.model, config.seq_len, ranks, config.cp_comm));
-  MFSDP_TRY(check_model(config.model));
+  MFSDP_TRY(check_model(config));
   if (config.mesh.size(Axis::pp) > 1) return no_cp_with("ranks on pp");
-  if (config.micro_batch > 1)
-    return fail("--micro-batch", fmt::format("expected 1 with --cp, got {}", config.micro_batch));
-  if (config.has_lora()) return no_cp_with("--lora-rank");
+  if (config.micro_batch > 1 && !config.passes_keys())
+    return fail("--micro-batch", fmt::format("expected 1 with --cp and --cp-comm {}, got {}",
+                                             to_string(config.cp_comm), config.micro_batch));
   if (orthogonalises(config.optimizer))
     return no_cp_with(fmt::format("--optimizer {}", to_string(config.optimizer)));
   if (config.has_chunks()) MFSDP_TRY(check_all_heads(config));

@@ -50,21 +50,20 @@ void RingAttention::add(const std::string& name, const std::string& from, const 
             {on("output", to), on("input", from)});
 }
 
-void RingAttention::forward(const Inputs& inputs, const std::string& qkv,
-                            const std::string& suffix) {
+void RingAttention::forward(const Inputs& inputs, const KeySource& own, const std::string& suffix) {
   const std::int64_t steps = sequence_parts(b_.config.mesh);
   const auto keys = [&](std::int64_t step) {
     return "keys" + (step == 0 ? std::string() : turn_of(step)) + suffix;
   };
-  sequences_.take_keys(qkv, suffix);
+  sequences_.take_keys(own, suffix);
   for (std::int64_t step = 0; step < steps; ++step) {
     if (step + 1 < steps) send(in_step("keys.send", step) + suffix, keys(step), keys(step + 1));
     const std::string part = step == 0 ? "" : ".part";
-    b_.kernel(
-        in_step("attention", step) + suffix, KernelKind::attention_forward, sizes_of(inputs, step),
-        operands_of(inputs, keys(step),
-                    {on("output", "attention" + part + suffix),
-                     on("log_sum_exp", "log_sum_exp" + part + suffix), stream_workspace()}));
+    b_.kernel(in_step("attention", step) + suffix, KernelKind::attention_forward,
+              sizes_of(inputs, step),
+              operands_of(inputs, keys(step),
+                          {on("output", "attention" + part + suffix),
+                           on("log_sum_exp", "log_sum_exp" + part + suffix), stream_workspace()}));
     if (step == 0) continue;
     b_.kernel(in_step("attention.merge", step) + suffix, KernelKind::attention_merge,
               {{"head_dim", s_.head_dim}, {"heads", s_.heads}, {"rows", s_.attended}},
@@ -74,8 +73,8 @@ void RingAttention::forward(const Inputs& inputs, const std::string& qkv,
   }
 }
 
-void RingAttention::begin_backward(const std::string& qkv) {
-  sequences_.take_keys(qkv, ".back");
+void RingAttention::begin_backward(const KeySource& own) {
+  sequences_.take_keys(own, ".back");
   send(in_step("keys.send", 0) + ".back", "keys.back", "keys.odd.back");
 }
 

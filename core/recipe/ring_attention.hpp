@@ -37,19 +37,20 @@ class RingAttention {
     std::vector<RecipeOperand> positions;
   };
 
-  /// "attention" and "log_sum_exp" from the query and from keys and values of `qkv`.
-  void forward(const Inputs& inputs, const std::string& qkv, const std::string& suffix);
-  /// The first exchange of backward, of keys and values of `qkv`. Kernels until backward() hide it.
-  void begin_backward(const std::string& qkv);
+  using KeySource = SequenceExchange::KeySource;
+  /// "attention" and "log_sum_exp" from the query and from a rank's keys and values.
+  void forward(const Inputs& inputs, const KeySource& own, const std::string& suffix);
+  /// The first exchange of backward. Kernels until backward() hide it.
+  void begin_backward(const KeySource& own);
   /// "d_query" and "d_keys" from "d_attention" and what forward has made.
   void backward(const Inputs& inputs, const std::string& suffix);
 
  private:
   [[nodiscard]] std::vector<Attribute> sizes_of(const Inputs& inputs, std::int64_t shift) const;
   /// The operands of a step, with these after query, key and value.
-  [[nodiscard]] std::vector<RecipeOperand> operands_of(const Inputs& inputs,
-                                                       const std::string& keys,
-                                                       const std::vector<RecipeOperand>& others) const;
+  [[nodiscard]] std::vector<RecipeOperand> operands_of(
+      const Inputs& inputs, const std::string& keys,
+      const std::vector<RecipeOperand>& others) const;
   void send(const std::string& name, const std::string& from, const std::string& to);
   void add(const std::string& name, const std::string& from, const std::string& to,
            std::int64_t cols);

@@ -41,18 +41,16 @@ void SequenceExchange::add_part(std::vector<Attribute>& sizes) const {
   sizes.emplace_back("parts", sequence_parts(b_.config.mesh));
 }
 
-void SequenceExchange::take_keys(const std::string& qkv, const std::string& suffix) {
+void SequenceExchange::take_keys(const KeySource& from, const std::string& suffix) {
   const std::int64_t cols = own_keys();
-  const auto columns = [&](const char* role, std::int64_t begin) {
-    return strided(on(role, qkv), {s_.qkv_row, 1}, begin);
-  };
   b_.kernel("keys.take" + suffix, KernelKind::take_keys, {{"key_cols", cols}, {"rows", s_.tokens}},
-            {columns("key", s_.attention), columns("value", s_.attention + cols),
+            {strided(on("key", from.key), {from.key_row, 1}, s_.attention),
+             strided(on("value", from.value), {s_.qkv_row, 1}, s_.attention + cols),
              on("output", "keys" + suffix)});
 }
 
-void SequenceExchange::gather_keys(const std::string& qkv, const std::string& suffix) {
-  take_keys(qkv, suffix);
+void SequenceExchange::gather_keys(const KeySource& from, const std::string& suffix) {
+  take_keys(from, suffix);
   const std::string keys = "keys" + suffix;
   const std::int64_t cols = own_keys();
   b_.gather_parts(

@@ -41,10 +41,11 @@ void Model::read_context_ranks(const PlanView& view) {
   const bool by_sequences = latent_ || !rotates_ || qk_norm_;
   piece_ = by_sequences ? seq_ : std::min(seq_, config_.at("logits_chunk").get<Int>());
   if (context_ranks_ == 1) return;
-  const bool others = latent_ || !rotates_ || sinks_ || qk_norm_ || experts_ != 0 ||
-                      config_.contains("lora_rank") || view.classes > 1 ||
+  const bool others = latent_ || !rotates_ || sinks_ || (qk_norm_ && exact_) ||
+                      (qk_norm_ && whole_norms_ && !has_chunks()) ||
+                      (experts_ != 0 && !balance_.is_null()) || view.classes > 1 ||
                       (has_chunks() && view.ranks_on("tp") > 1) ||
-                      config_.at("optimizer") == "muon" || batch_ != 1;
+                      config_.at("optimizer") == "muon" || (batch_ != 1 && !passes_keys_);
   const bool uneven = has_chunks()
                           ? seq_ % times(2, context_ranks_) != 0 || exact_
                           : heads_ % context_ranks_ != 0 || kv_heads_ % context_ranks_ != 0 ||
@@ -69,18 +70,22 @@ std::map<std::string, Json> Model::of_part(std::map<std::string, Json> sizes) co
   return sizes;
 }
 
+/// Queries of a rank's tokens: columns of qkv, or of the rows of normed queries and keys.
+Flow Model::own_query() const {
+  const Shape heads{batch_, heads_, seq_ / context_ranks_, head_dim_};
+  const Int rotated = (heads_ + kv_heads_) * head_dim_;
+  if (qk_norm_) return in_rows(reads("query", compute_, heads, "query_key"), rotated);
+  return in_rows(reads("query", compute_, heads, "rotated"), rotated + kv_heads_ * head_dim_);
+}
+
 /// Queries of a rank's tokens, and keys and values of all.
 std::vector<Flow> Model::gathered_inputs() const {
-  const Int all = (heads_ + 2 * kv_heads_) * head_dim_;
   const Int keys = kv_heads_ * head_dim_;
   const auto of_all = [&](const char* role, Int column) {
     return in_rows(reads(role, compute_, {batch_, kv_heads_, seq_, head_dim_}, kKeys + kAllTokens),
                    2 * keys, column);
   };
-  return {in_rows(reads("query", compute_, {batch_, heads_, seq_ / context_ranks_, head_dim_},
-                        "rotated"),
-                  all),
-          of_all("key", 0), of_all("value", keys)};
+  return {own_query(), of_all("key", 0), of_all("value", keys)};
 }
 
 /// The terms that a rank adds to the gradients of queries and of all keys.
@@ -94,13 +99,15 @@ void Model::add_key_rows() {
   const Int keys = kv_heads_ * head_dim_;
   const Int queries = heads_ * head_dim_;
   const Int all = queries + 2 * keys;
-  const auto columns = [&](const char* role, Int column) {
-    return in_rows(reads(role, compute_, {tokens, keys}, "rotated", column), all, column);
+  const auto columns = [&](const char* role, const char* value, Int row, Int column) {
+    return in_rows(reads(role, compute_, {tokens, keys}, value, column), row, column);
   };
+  const Flow key = qk_norm_ ? columns("key", "query_key", queries + keys, queries)
+                            : columns("key", "rotated", all, queries);
   add({.kernel = "take_keys",
        .attributes = {{"key_cols", keys}, {"rows", tokens}},
        .flows = {
-           columns("key", queries), columns("value", queries + keys),
+           key, columns("value", qk_norm_ ? "qkv" : "rotated", all, queries + keys),
            makes("output", compute_, {tokens, 2 * keys}, passes_keys_ ? held_keys(0) : kKeys)}});
   add({.kernel = "join_keys",
        .attributes = {{"cols", all}, {"key_cols", keys}, {"query_cols", queries}, {"rows", tokens}},

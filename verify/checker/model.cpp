@@ -443,7 +443,8 @@ std::vector<Flow> Model::heads(const std::string& rotated, Int row) const {
   const Int all = query_key + kv_heads_ * value_dim_;
   return {view("query", heads_, head_dim_, rotated, row, 0),
           view("key", kv_heads_, head_dim_, rotated, row, query),
-          view("value", kv_heads_, value_dim_, qk_norm_ ? "qkv" : rotated, all, query_key)};
+          view("value", kv_heads_, value_dim_, qk_norm_ ? as_attended("qkv") : rotated, all,
+               query_key)};
 }
 
 void Model::add_attention() {

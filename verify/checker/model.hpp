@@ -188,6 +188,7 @@ class Model {
   void add_groups_of_heads();
   void add_key_rows();
   [[nodiscard]] std::map<std::string, Json> of_part(std::map<std::string, Json> sizes) const;
+  [[nodiscard]] Flow own_query() const;
   [[nodiscard]] std::vector<Flow> gathered_inputs() const;
   [[nodiscard]] std::vector<Flow> gathered_gradients() const;
   [[nodiscard]] bool has_chunks() const { return gathers_keys_ || passes_keys_; }

@@ -20,10 +20,10 @@
 namespace mfsdp::checker {
 namespace {
 
-const std::string kShift = " of ranks before: ";
-const std::string kParts = " with parts ";
-const std::string kKeys = "keys and values";
-const std::string kTerms = "terms of d_keys and values";
+const std::string kRingShift = " of ranks before: ";
+const std::string kRingParts = " with parts ";
+const std::string kHeldKeys = "keys and values";
+const std::string kRingTerms = "terms of d_keys and values";
 
 /// A name in its parts.
 struct RingName {
@@ -32,30 +32,30 @@ struct RingName {
   std::string parts{};  ///< empty: it has none
 
   [[nodiscard]] std::string text() const {
-    return fmt::format("{}{}{}{}{}", of, kShift, shift, parts.empty() ? "" : kParts, parts);
+    return fmt::format("{}{}{}{}{}", of, kRingShift, shift, parts.empty() ? "" : kRingParts, parts);
   }
   /// No name of a ring has `of` empty.
   static RingName read(const std::string& text) {
-    const std::size_t shift = text.find(kShift);
+    const std::size_t shift = text.find(kRingShift);
     if (shift == std::string::npos) return {};
-    const std::size_t parts = text.find(kParts, shift);
-    const std::size_t number = shift + kShift.size();
+    const std::size_t parts = text.find(kRingParts, shift);
+    const std::size_t number = shift + kRingShift.size();
     return {.of = text.substr(0, shift),
             .shift = std::stoll(text.substr(number, parts - number)),
-            .parts = parts == std::string::npos ? "" : text.substr(parts + kParts.size())};
+            .parts = parts == std::string::npos ? "" : text.substr(parts + kRingParts.size())};
   }
   /// The model's own name where all parts are in, at the rank whose keys they are.
   [[nodiscard]] std::string whole() const {
     const bool all = !parts.empty() && parts.find('0') == std::string::npos && shift == 0;
     if (!all) return text();
-    return of == kTerms ? "d_keys and values" : of;
+    return of == kRingTerms ? "d_keys and values" : of;
   }
 };
 
 }  // namespace
 
 std::string Model::held_keys(Int shift) const {
-  return RingName{.of = kKeys, .shift = shift}.text();
+  return RingName{.of = kHeldKeys, .shift = shift}.text();
 }
 
 std::string Model::with_step(const std::string& of, Int shift, Int step) const {
@@ -66,7 +66,7 @@ std::string Model::with_step(const std::string& of, Int shift, Int step) const {
 
 std::string Model::passed_on(const std::string& sent) const {
   RingName name = RingName::read(sent);
-  if (!passes_keys_ || (name.of != kKeys && name.of != kTerms)) return "";
+  if (!passes_keys_ || (name.of != kHeldKeys && name.of != kRingTerms)) return "";
   name.shift = (name.shift + 1) % context_ranks_;
   return name.whole();
 }
@@ -100,10 +100,7 @@ void Model::add_ring_attention(const std::map<std::string, Json>& sizes,
       return in_rows(reads(role, compute_, {batch_, kv_heads_, rows, head_dim_}, held_keys(shift)),
                      2 * keys, column);
     };
-    const std::vector<Flow> inputs{
-        in_rows(reads("query", compute_, {batch_, heads_, rows, head_dim_}, "rotated"),
-                query + 2 * keys),
-        held("key", 0), held("value", keys)};
+    const std::vector<Flow> inputs{own_query(), held("key", 0), held("value", keys)};
     Step forward{.kernel = "attention_forward",
                  .attributes = of_step,
                  .flows = inputs,
@@ -128,7 +125,7 @@ void Model::add_ring_attention(const std::map<std::string, Json>& sizes,
                      scratch("row_sums", statistic, {attended_, heads_}),
                      makes("d_query", compute_, {attended_, query}, with_step("d_query", 0, shift)),
                      makes("d_key_value", compute_, {attended_, 2 * keys},
-                           with_step(kTerms, shift, shift))})
+                           with_step(kRingTerms, shift, shift))})
       backward.flows.push_back(std::move(flow));
     backward.flows = in_documents(std::move(backward.flows));
     add(std::move(backward));
@@ -168,7 +165,7 @@ void add_ring_parts(StepState& state, const Op& op) {
     const std::string name = state.model.joined(part.name, added.name);
     const RingName of = RingName::read(part.name);
     const bool known = merges ? of.of == (exponents ? "log_sum_exp" : "attention")
-                              : of.of == "d_query" || of.of == kTerms;
+                              : of.of == "d_query" || of.of == kRingTerms;
     if (name.empty() || !known || part.owner != added.owner || part.pass != added.pass)
       refuse("{}: adds {} to {}", op.place(), added.name, part.name);
     if (!made.empty() &&

@@ -85,7 +85,8 @@ struct AttentionShape {
     op.expect(has_all_keys() ? shift == 0
                              : key_parts == 1 && share.is_part && shift >= 0 && shift < share.parts,
               "key", "expected the keys of one part of ", share.parts, ", got shift ", shift);
-    op.expect(share.is_whole() || batch == 1, "query", "expected one sequence, got ", batch);
+    op.expect(share.is_whole() || key_parts == 1 || batch == 1, "query",
+              "expected one sequence, got ", batch);
     op.expect(kv_heads >= 1 && heads % kv_heads == 0, "query",
               "expected heads that are a multiple of kv_heads, got ", heads, " and ", kv_heads);
     op.let("value_dim", values());

@@ -55,17 +55,15 @@ Told run_gathered(const Gathered& way, const PlanConfig& shape, std::int64_t ste
 void expect_one_rank(const PlanConfig& shape) {
   using enum Strategy;
   const Told one = run_gathered({.strategy = no_shard}, shape, 3);
-  for (const Gathered& way : {Gathered{.cp = 2},
-                              {.cp = 4, .recompute = Recompute::full},
-                              {.shard = 2, .cp = 2, .recompute = Recompute::none},
-                              {.shard = 2, .cp = 2, .strategy = optim_grads},
-                              {.outer = 2, .cp = 4, .strategy = optim},
-                              {.cp = 8, .strategy = no_shard},
-                              {.cp = 2, .exchange = ContextExchange::p2p},
-                              {.shard = 2,
-                               .cp = 4,
-                               .recompute = Recompute::full,
-                               .exchange = ContextExchange::p2p}})
+  for (const Gathered& way :
+       {Gathered{.cp = 2},
+        {.cp = 4, .recompute = Recompute::full},
+        {.shard = 2, .cp = 2, .recompute = Recompute::none},
+        {.shard = 2, .cp = 2, .strategy = optim_grads},
+        {.outer = 2, .cp = 4, .strategy = optim},
+        {.cp = 8, .strategy = no_shard},
+        {.cp = 2, .exchange = ContextExchange::p2p},
+        {.shard = 2, .cp = 4, .recompute = Recompute::full, .exchange = ContextExchange::p2p}})
     test::expect_rounded_alike(run_gathered(way, shape, 3), one, in_words(way));
 }
 
@@ -88,9 +86,8 @@ TEST(GatheredKeysRuns, HaveThemWithWindowsAndDocuments) {
 TEST(GatheredKeysRuns, StayNearOneRankInBf16) {
   const PlanConfig shape = one_key_head(DType::bf16);
   const Told one = run_gathered({.strategy = Strategy::no_shard}, shape, 4);
-  for (const Gathered& way : {Gathered{.cp = 2},
-                              {.shard = 2, .cp = 4},
-                              {.cp = 4, .exchange = ContextExchange::p2p}}) {
+  for (const Gathered& way :
+       {Gathered{.cp = 2}, {.shard = 2, .cp = 4}, {.cp = 4, .exchange = ContextExchange::p2p}}) {
     const Told told = run_gathered(way, shape, 4);
     for (std::size_t s = 0; s < one.steps.size(); ++s)
       EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 0.02) << in_words(way);

@@ -97,8 +97,8 @@ PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
   config.mesh.resize(Axis::dp_shard, std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 3));
   config.mesh.resize(Axis::cp, ranks);
   config.model.qk_norm = false;
-  config.cp_comm = *rc::gen::element(ContextExchange::a2a, ContextExchange::all_gather,
-                                     ContextExchange::p2p);
+  config.cp_comm =
+      *rc::gen::element(ContextExchange::a2a, ContextExchange::all_gather, ContextExchange::p2p);
   const bool by_heads = config.cp_comm == ContextExchange::a2a;
   config.model.heads *= by_heads ? ranks : 1;
   config.model.kv_heads *= by_heads ? ranks : 1;

@@ -124,8 +124,8 @@ TEST(RingProof, AllStepsAreIn) {
                 op_named(p, "layers.0.attention.merge.step2").body = again.body;
               }),
               testing::Ne(""));
-  for (const char* exchange : {"layers.0.keys.send.step0", "layers.0.keys.send.step1.back",
-                               "layers.0.d_keys.send.step2"})
+  for (const char* exchange :
+       {"layers.0.keys.send.step0", "layers.0.keys.send.step1.back", "layers.0.d_keys.send.step2"})
     EXPECT_THAT(first_error(without(exchange)), HasSubstr("no op has written it")) << exchange;
 }
 

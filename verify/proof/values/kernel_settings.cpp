@@ -170,11 +170,16 @@ class SettingsCheck {
     return std::nullopt;
   }
 
+  [[nodiscard]] static bool rotates(KernelKind kind) {
+    return kind == rope_forward || kind == rope_backward || kind == qk_norm_rope_forward ||
+           kind == qk_norm_rope_backward || kind == qk_row_norm_rope_forward ||
+           kind == qk_row_norm_rope_backward;
+  }
+
   /// Attention and RoPE of a rank's part of each sequence: index on cp, of as many parts as ranks.
   [[nodiscard]] std::optional<std::string> check_share() const {
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
-    if (!attends && kernel_.kind != rope_forward && kernel_.kind != rope_backward)
-      return std::nullopt;
+    if (!attends && !rotates(kernel_.kind)) return std::nullopt;
     const std::int64_t ranks = config_.has_chunks() ? config_.mesh.size(Axis::cp) : 0;
     const Attribute* part = kernel_.find_attribute("part");
     if (is_not("parts", {.num = ranks})) return unlike("parts", {.num = ranks});

@@ -103,7 +103,7 @@ class Binder {
         cells_(cells),
         findings_(findings),
         config_(config_on_rank(program_.config)),
-        lora_(config_) {}
+        lora_(linear_config_on_rank(program_.config)) {}
 
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);

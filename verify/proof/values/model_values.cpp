@@ -389,39 +389,41 @@ void ModelValues::exchange(const Collective& collective) {
   const std::vector<Axis> axes =
       with_several_ranks(communicator.axes, unrolled_.program->config.mesh);
   const bool shares_sequences = unrolled_.program->config.mesh.size(Axis::cp) > 1;
-  const auto received =
-      shares_sequences
-          ? context_parallel::received_of(first.value, collective.kind, collective.reduction)
-      : collective.kind == CollectiveKind::all_to_all ? expert_parallel::received_of(first.value)
-                                                      : std::nullopt;
-  const Axis along = shares_sequences ? Axis::cp : Axis::ep;
-  if (!received || axes != std::vector{along})
-    return report_mismatch(
-        shares_sequences
-            ? fmt::format("moves {} by a {}; expected {}", in_words(first),
-                          to_string(collective.kind),
-                          unrolled_.program->config.passes_keys()
-                              ? "a shift over cp of one rank's keys, or of terms of their gradients"
-                          : unrolled_.program->config.gathers_keys()
-                              ? "an all_gather over cp of a rank's keys, or a reduce_scatter of "
-                                "terms of gradients of all keys"
-                              : "an all_to_all over cp of a value that is whole by rows or by "
-                                "heads")
-            : fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
-                          "the ranks of its experts read",
-                          in_words(first), to_string(collective.kind)));
+  const bool deals = collective.kind == CollectiveKind::all_to_all;
+  auto received = shares_sequences ? context_parallel::received_of(first.value, collective.kind,
+                                                                   collective.reduction)
+                                   : std::nullopt;
+  const bool of_experts = !received && deals && expert_parallel::received_of(first.value);
+  if (of_experts) received = expert_parallel::received_of(first.value);
+  if (!received || axes != std::vector{of_experts ? Axis::ep : Axis::cp})
+    return report_mismatch(fmt::format("moves {} by a {}; expected {}", in_words(first),
+                                       to_string(collective.kind),
+                                       expected_move(of_experts || !shares_sequences)));
   if (key.value == Value::unknown)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
   // Rows that several ranks of tp sent would be several rows at the experts.
   const ValueLayout wanted = !follows_layouts() ? ValueLayout::whole
-                             : shares_sequences ? ValueLayout::columns
-                                                : ValueLayout::rows;
+                             : of_experts       ? ValueLayout::rows
+                                                : ValueLayout::columns;
   if (key.layout != wanted)
     return report_mismatch(fmt::format("sends {}; expected layout {} along {}", in_words(first),
                                        to_string(wanted), to_string(kLayoutAxis)));
   base_ = {
       .value = *received, .owner = key.owner, .microbatch = key.microbatch, .layout = key.layout};
   if (collective.kind == CollectiveKind::shift) base_ = passed_on(key);
+}
+
+/// The collectives that move values of rows of experts, or of ranks that share sequences.
+const char* ModelValues::expected_move(bool of_experts) const {
+  const PlanConfig& config = unrolled_.program->config;
+  if (of_experts) return "an all_to_all over ep of a value that the ranks of its experts read";
+  if (config.passes_keys())
+    return "a shift over cp of one rank's keys, or of terms of their gradients";
+  if (config.gathers_keys())
+    return "an all_gather over cp of a rank's keys, or a reduce_scatter of terms of gradients of "
+           "all "
+           "keys";
+  return "an all_to_all over cp of a value that is whole by rows or by heads";
 }
 
 /// Collectives over the axis of layouts move all of a value from one layout to another.

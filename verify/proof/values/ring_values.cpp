@@ -29,7 +29,7 @@ constexpr bool has_steps(Value value) {
 }
 
 /// The value that all steps together make.
-constexpr Value whole_of(Value value) {
+constexpr Value made_of_all(Value value) {
   switch (value) {
     case Value::attention_part: return Value::attention;
     case Value::log_sum_exp_part: return Value::log_sum_exp;
@@ -44,12 +44,13 @@ struct Added {
   const char* sum;
   const char* other;
 };
-constexpr std::array kRows{Added{"output", "input"}};
-constexpr std::array kMerged{Added{"output", "other"}, Added{"log_sum_exp", "other_log_sum_exp"}};
+constexpr std::array kAddedRows{Added{"output", "input"}};
+constexpr std::array kMergedRows{Added{"output", "other"},
+                                 Added{"log_sum_exp", "other_log_sum_exp"}};
 
 std::span<const Added> added_by(KernelKind kind) {
-  if (kind == KernelKind::add_rows) return kRows;
-  return kMerged;
+  if (kind == KernelKind::add_rows) return kAddedRows;
+  return kMergedRows;
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ ValueKey ModelValues::passed_on(ValueKey key) const {
 ValueKey ModelValues::completed(ValueKey key) const {
   const std::int64_t ranks = unrolled_.program->config.mesh.size(Axis::cp);
   if (!has_steps(key.value) || std::popcount(key.steps) != ranks || key.shift != 0) return key;
-  key.value = whole_of(key.value);
+  key.value = made_of_all(key.value);
   key.steps = 0;
   return key;
 }
