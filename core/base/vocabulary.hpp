@@ -79,7 +79,7 @@ enum class Fp8Recipe {
 enum class ContextExchange {
   a2a,         ///< heads: each attends whole sequences with a part of the heads (Ulysses)
   all_gather,  ///< keys and values: each attends with the queries of its tokens
-  p2p          ///< the same in a ring: of other engines
+  p2p          ///< the same, with the keys of one rank at a time, which go around (ring)
 };
 
 /// The order in which a stage of a pipeline computes forward and backward of its microbatches.

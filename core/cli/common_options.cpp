@@ -190,6 +190,8 @@ Result<void> check_common(const CommonOptions& options, const std::vector<FlagGr
         if (flag.shapes_plan && contains(given, flag.name))
           return fail(flag.name, "contradicts --plan, whose file decides it");
   MFSDP_TRY(check_groups(options, given));
+  if (contains(given, "--cp-comm") && !contains(given, "--cp"))
+    return fail("--cp-comm", "needs --cp, the number of ranks that share each sequence");
   if (options.no_save && options.db) return fail("--no-save", "contradicts --db");
   if (options.cluster && contains(given, "--gpu"))
     return fail("--cluster", "contradicts --gpu; the cluster's file names its GPU");

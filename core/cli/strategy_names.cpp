@@ -126,7 +126,9 @@ std::string strategy_text(const PlanConfig& config) {
     name += fmt::format(" with room for {} times their rows", flag_text(config.capacity_factor));
   if (const std::int64_t parts = sequence_parts(mesh); parts > 1)
     name += fmt::format(", sequences over {}{}", parts,
-                        config.gathers_keys() ? " by gathered keys" : "");
+                        config.gathers_keys()  ? " by gathered keys"
+                        : config.passes_keys() ? " by a ring"
+                                               : "");
   if (const std::int64_t ranks = mesh.size(Axis::tp); ranks > 1)
     name += fmt::format(", blocks over {}", ranks);
   const std::int64_t replicas = mesh.size(Axis::dp_outer);

@@ -288,7 +288,8 @@ Result<void> check_experts(const PlanConfig& config) {
                                     model.experts, ep));
   if (const std::int64_t ranks = config.mesh.world_size(); ranks % ep != 0)
     return fail("--ep", fmt::format("{} must divide {}, the ranks of --gpus", ep, ranks));
-  if (const std::int64_t ranks = ranks_on({Axis::dp_shard, Axis::tp}, config.mesh); ranks % ep != 0)
+  if (const std::int64_t ranks = ranks_on({Axis::dp_shard, Axis::cp, Axis::tp}, config.mesh);
+      ranks % ep != 0)
     return fail("--ep", fmt::format("{} must divide {}, the ranks in each of the {} groups of "
                                     "--outer-dp",
                                     ep, ranks, config.mesh.size(Axis::dp_outer)));

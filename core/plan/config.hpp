@@ -114,10 +114,16 @@ struct PlanConfig {
   }
   /// Tokens of the whole sequences of which one rank computes a part.
   [[nodiscard]] std::int64_t sequence_tokens() const { return checked_mul(seq_len, micro_batch); }
-  /// Whether ranks share sequences and each has the keys of all of them.
-  [[nodiscard]] bool gathers_keys() const {
-    return sequence_parts(mesh) > 1 && cp_comm == ContextExchange::all_gather;
+  /// Whether ranks share sequences and each has all heads of two chunks of them.
+  [[nodiscard]] bool has_chunks() const {
+    return sequence_parts(mesh) > 1 && cp_comm != ContextExchange::a2a;
   }
+  /// Whether each of these has the keys of all of them at once.
+  [[nodiscard]] bool gathers_keys() const {
+    return has_chunks() && cp_comm == ContextExchange::all_gather;
+  }
+  /// Whether it has the keys of one of them at a time, which go around.
+  [[nodiscard]] bool passes_keys() const { return has_chunks() && cp_comm == ContextExchange::p2p; }
   /// Rows of int32 that the host sends for a microbatch: ids, labels and, with document_mask, the
   /// position of each token in its document, of whole sequences.
   [[nodiscard]] std::int64_t token_rows() const {

@@ -431,7 +431,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::parallelism,
                 .flag = "--cp-comm",
                 .flag_value = "C",
-                .help = "with --cp: a2a (Ulysses), all_gather (of keys); p2p (ring) of mcore",
+                .help = "with --cp: a2a (Ulysses), all_gather (of keys), p2p (a ring)",
                 .takes_list = true,
                 .age = FieldAge::last},
     ConfigField{.name = "schedule",

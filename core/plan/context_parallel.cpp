@@ -9,43 +9,52 @@ namespace {
 
 Result<void> no_cp_with(std::string_view what) { return cannot_combine("--cp", what); }
 
-Result<void> check_model(const ModelShape& model) {
+Result<void> check_model(const PlanConfig& config) {
+  const ModelShape& model = config.model;
   const FamilyTraits& traits = model.traits();
   if (traits.latent_attention) return no_cp_with("latent attention");
   if (!traits.rotates) return no_cp_with("learned positions");
   if (traits.sinks) return no_cp_with("attention sinks");
-  if (model.qk_norm) return no_cp_with("norms of queries and keys");
-  if (model.experts != 0) return no_cp_with("experts");
+  if (model.qk_norm && traits.whole_qk_norms && !config.has_chunks())
+    return no_cp_with("norms over all heads of queries and --cp-comm a2a");
+  if (model.qk_norm && config.exact_sums)
+    return no_cp_with("norms of queries and keys and --exact-sums");
+  if (model.experts != 0 && model.router_aux_loss.num != 0)
+    return no_cp_with("the experts' balance loss");
   return {};
 }
 
 /// Each rank has two chunks of a sequence.
-Result<void> check_chunks(std::int64_t seq_len, std::int64_t ranks) {
+Result<void> check_chunks(std::int64_t seq_len, std::int64_t ranks, ContextExchange exchange) {
   if (seq_len % checked_mul(2, ranks) == 0) return {};
   return fail("--cp",
               fmt::format("expected a number of ranks that divides half of the {} tokens of "
-                          "a sequence (--seq-len) with --cp-comm all_gather, got {}",
-                          seq_len, ranks));
+                          "a sequence (--seq-len) with --cp-comm {}, got {}",
+                          seq_len, to_string(exchange), ranks));
 }
 
-Result<void> check_gathers(const PlanConfig& config) {
-  if (config.cp_comm != ContextExchange::all_gather) return {};
-  if (config.mesh.size(Axis::tp) > 1) return cannot_combine("--tp", "--cp-comm all_gather");
+/// Rules of ranks that have all heads.
+Result<void> check_all_heads(const PlanConfig& config) {
+  const std::string comm = fmt::format("--cp-comm {}", to_string(config.cp_comm));
+  if (config.mesh.size(Axis::tp) > 1) return cannot_combine("--tp", comm);
   if (!config.exact_sums) return {};
-  return fail("--exact-sums",
-              "cannot be combined with --cp-comm all_gather: gradients of keys and values are "
-              "rounded on each rank before they are added");
+  return fail("--exact-sums", fmt::format("cannot be combined with {}: gradients of keys and "
+                                          "values are rounded on each rank before they are added",
+                                          comm));
+}
+
+Result<void> check_ring(const PlanConfig& config) {
+  const std::int64_t ranks = config.mesh.size(Axis::cp);
+  if (ranks <= kMostRingRanks) return {};
+  return fail("--cp", fmt::format("expected at most {} ranks with --cp-comm p2p, got {}",
+                                  kMostRingRanks, ranks));
 }
 
 }  // namespace
 
 Result<void> check_context_shares(const ModelShape& model, std::int64_t seq_len, std::int64_t ranks,
                                   ContextExchange exchange) {
-  if (exchange == ContextExchange::p2p)
-    return fail("--cp-comm",
-                "p2p is not modelled: expected a2a (Ulysses), which exchanges queries, keys and "
-                "values by heads, or all_gather, which gathers keys and values");
-  if (exchange == ContextExchange::all_gather) return check_chunks(seq_len, ranks);
+  if (exchange != ContextExchange::a2a) return check_chunks(seq_len, ranks, exchange);
   return check_equal_shares("--cp", ranks,
                             {{"attention heads", model.heads},
                              {"key-value heads", model.kv_heads},
@@ -59,14 +68,15 @@ Result<void> check_context_parallel(const PlanConfig& config) {
                 fmt::format("expected a2a without --cp, got {}", to_string(config.cp_comm)));
   if (ranks == 1) return {};
   MFSDP_TRY(check_context_shares(config.model, config.seq_len, ranks, config.cp_comm));
-  MFSDP_TRY(check_model(config.model));
+  MFSDP_TRY(check_model(config));
   if (config.mesh.size(Axis::pp) > 1) return no_cp_with("ranks on pp");
-  if (config.micro_batch > 1)
-    return fail("--micro-batch", fmt::format("expected 1 with --cp, got {}", config.micro_batch));
-  if (config.has_lora()) return no_cp_with("--lora-rank");
+  if (config.micro_batch > 1 && !config.passes_keys())
+    return fail("--micro-batch", fmt::format("expected 1 with --cp and --cp-comm {}, got {}",
+                                             to_string(config.cp_comm), config.micro_batch));
   if (orthogonalises(config.optimizer))
     return no_cp_with(fmt::format("--optimizer {}", to_string(config.optimizer)));
-  MFSDP_TRY(check_gathers(config));
+  if (config.has_chunks()) MFSDP_TRY(check_all_heads(config));
+  if (config.passes_keys()) MFSDP_TRY(check_ring(config));
   return check_without_windows("--cp", config);
 }
 

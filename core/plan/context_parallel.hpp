@@ -10,11 +10,20 @@
 //
 //   keys, values of a rank's tokens ──all_gather──► of all tokens
 //   their gradients                 ◄──reduce_scatter── each rank's terms, of all tokens
+//
+// or the keys and values of one rank at a time, which go around (p2p: a ring). A rank's tokens are
+// such chunks too.
+//
+//   keys, values of a rank's tokens ──shift──► of the next rank's step, N - 1 times
+//   their gradients                 ──shift──► with one more rank's term, back to the first rank
 #pragma once
 
 #include "core/plan/config.hpp"
 
 namespace mfsdp {
+
+/// The proof has one bit for each rank whose keys a value contains.
+inline constexpr std::int64_t kMostRingRanks = 64;
 
 /// Checks that the ranks have equal shares of a sequence's tokens, and of heads where they exchange
 /// these.

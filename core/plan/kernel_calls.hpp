@@ -28,6 +28,7 @@
 #include "core/plan/kernels/newton_schulz.hpp"
 #include "core/plan/kernels/norm.hpp"
 #include "core/plan/kernels/quantised.hpp"
+#include "core/plan/kernels/ring.hpp"
 #include "core/plan/kernels/rope.hpp"
 #include "core/plan/kernels/sums.hpp"
 #include "core/plan/kernels/swiglu.hpp"

@@ -10,11 +10,12 @@ namespace mfsdp {
 namespace {
 
 /// FLOPs of GEMMs of every query with all keys that it sees. `columns`: of these GEMMs together.
-/// Ranks that share a sequence have equally many such pairs; with a window in the mean.
+/// Ranks that share a sequence have equally many such pairs, with a window in the mean; so have the
+/// steps of a rank that has the keys of one rank at a time.
 std::int64_t attention_flops(const Kernel& k, std::int64_t columns) {
   return product_of(columns, k.attribute("batch"), k.attribute("heads"),
                     attention_pairs(k.attribute("seq"), k.attribute("window"))) /
-         std::max<std::int64_t>(k.attribute("parts", 1), 1);
+         std::max<std::int64_t>(k.attribute("parts", 1), 1) / steps_of_attention(k);
 }
 
 /// Columns of a value head; those of queries and keys where the kernel states no others.
@@ -23,6 +24,11 @@ std::int64_t value_dim_of(const Kernel& k) {
 }
 
 }  // namespace
+
+std::int64_t steps_of_attention(const Kernel& kernel) {
+  const bool has_one_part = kernel.attribute("key_parts") != 0;
+  return has_one_part ? std::max<std::int64_t>(kernel.attribute("parts", 1), 1) : 1;
+}
 
 std::int64_t attention_pairs(std::int64_t seq, std::int64_t window) {
   const std::int64_t seen = window > 0 ? std::min(window, seq) : seq;

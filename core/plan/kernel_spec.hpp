@@ -30,11 +30,13 @@ struct Kernel;
 /// computation. Kinds may share one.
 #define MFSDP_KERNEL_KINDS(KIND)                               \
   KIND(accumulate, AccumulateForm)                             \
+  KIND(add_rows, AddRows)                                      \
   KIND(amax, Amax)                                             \
   KIND(amax_history, AmaxHistory)                              \
   KIND(arrival_order, ArrivalOrder)                            \
   KIND(attention_backward, AttentionBackward)                  \
   KIND(attention_forward, AttentionForward)                    \
+  KIND(attention_merge, AttentionMerge)                        \
   KIND(bias_grad, ColumnSums)                                  \
   KIND(cast, CastForm)                                         \
   KIND(cast_blocks, CastBlocks)                                \
@@ -293,6 +295,10 @@ inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
 /// above the diagonal is left out; else window * (2 seq - window), of queries that see the `window`
 /// tokens up to their own.
 [[nodiscard]] std::int64_t attention_pairs(std::int64_t seq, std::int64_t window);
+
+/// Attention kernels that have as many pairs each of a rank's queries: the parts of a sequence where
+/// this one has the keys of one part, else 1.
+[[nodiscard]] std::int64_t steps_of_attention(const Kernel& kernel);
 
 /// The sizes of causal attention.
 struct AttentionSizes {

@@ -86,7 +86,9 @@ Mesh with_expert_grid(Mesh mesh, std::int64_t ep) {
   };
   add(Axis::pp, mesh.size(Axis::pp));
   add(Axis::expt_dp_outer, mesh.size(Axis::dp_outer));
-  add(Axis::expt_dp, checked_mul(mesh.size(Axis::dp_shard), mesh.size(Axis::tp)) / ep);
+  const std::int64_t sharing =
+      checked_mul(checked_mul(mesh.size(Axis::dp_shard), mesh.size(Axis::cp)), mesh.size(Axis::tp));
+  add(Axis::expt_dp, sharing / ep);
   add(Axis::ep, ep);
   return mesh;
 }

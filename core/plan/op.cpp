@@ -23,6 +23,7 @@ CollectiveSizes Collective::sizes(std::int64_t ranks) const {
     case CollectiveKind::reduce_scatter: return {.input = whole, .output = count};
     case CollectiveKind::all_to_all: return {.input = whole, .output = whole};
     case CollectiveKind::all_reduce:
+    case CollectiveKind::shift: return {.input = count, .output = count};
     case CollectiveKind::send:
     case CollectiveKind::recv: break;
   }

@@ -96,11 +96,13 @@ struct Kernel {
 };
 
 /// all_to_all: rank i receives the i-th part of every rank's input, in the order of the ranks.
+/// shift: each rank receives the input of the rank before it, the first one that of the last.
 /// `send` and `recv` are point to point, between two ranks of the communicator.
-enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, all_to_all, send, recv };
+enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, all_to_all, shift, send, recv };
 
 constexpr auto value_names(CollectiveKind) {
-  return name_array("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "send", "recv");
+  return name_array("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "shift", "send",
+                    "recv");
 }
 
 [[nodiscard]] constexpr bool is_point_to_point(CollectiveKind kind) {

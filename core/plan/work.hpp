@@ -32,7 +32,7 @@ namespace mfsdp {
 [[nodiscard]] std::int64_t data_index(const Mesh& mesh, std::int64_t rank);
 
 /// Ranks that share the tokens of each sequence equally: consecutive ones of each, or two chunks of
-/// it where keys are gathered.
+/// it where each has all heads.
 [[nodiscard]] std::int64_t sequence_parts(const Mesh& mesh);
 
 /// The rank's part of each sequence, from 0.

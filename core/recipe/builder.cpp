@@ -44,10 +44,11 @@ Sizes::Sizes(const PlanConfig& config)
     : tokens(config.tokens_per_microbatch()),
       tensor_ranks(config.mesh.size(Axis::tp)),
       rows(tokens / tensor_ranks),
-      head_groups(config.gathers_keys() ? 1 : sequence_parts(config.mesh)),
-      attended(config.gathers_keys() ? tokens : config.sequence_tokens()),
+      head_groups(config.has_chunks() ? 1 : sequence_parts(config.mesh)),
+      attended(config.has_chunks() ? tokens : config.sequence_tokens()),
       keyed(config.sequence_tokens()),
       gathers_keys(config.gathers_keys()),
+      passes_keys(config.passes_keys()),
       hidden(config.model.hidden),
       intermediate(config.model.intermediate / tensor_ranks),
       qkv(config.model.qkv_width() / tensor_ranks),
@@ -76,6 +77,7 @@ std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "qkv_width") return qkv_row;
   if (dim == "key_value_width") return kv_heads * (head_dim + value_dim_);
   if (dim == "queries") return attended / sequences_;
+  if (dim == "keys") return passes_keys ? attended / sequences_ : seq_;
   if (dim == "places") return keyed;
   if (dim == "partial_rows") return norm_rows;
   if (dim == "vocab") return vocab;
@@ -251,6 +253,15 @@ void Builder::gather_parts(const std::string& name, Axis axis, RecipeOperand par
                               .reduction = Reduction::none,
                               .count = product_of(part.shape)};
   collective(name, body, std::move(part), std::move(all));
+}
+
+void Builder::pass_on(const std::string& name, Axis axis, RecipeOperand input,
+                      RecipeOperand output) {
+  const RecipeCollective body{.kind = CollectiveKind::shift,
+                              .axis = axis,
+                              .reduction = Reduction::none,
+                              .count = product_of(input.shape)};
+  collective(name, body, std::move(input), std::move(output));
 }
 
 void Builder::sum_counts(const std::string& name, RecipeOperand part, RecipeOperand all) {

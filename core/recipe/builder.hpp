@@ -24,6 +24,7 @@ struct Sizes {
   std::int64_t attended;      ///< tokens whose queries attention has
   std::int64_t keyed;         ///< tokens whose keys it has: those of whole sequences
   bool gathers_keys;          ///< ranks share sequences, and each has its queries and all keys
+  bool passes_keys;           ///< or the keys of one rank at a time
   std::int64_t hidden;        ///< h
   std::int64_t intermediate;  ///< f
   std::int64_t qkv;           ///< Q
@@ -40,8 +41,8 @@ struct Sizes {
   DType statistic;  ///< of rows, and of partial sums
 
   /// The value of a named dim for which the kernel has no attribute: "seq", "head_dim", "rotated",
-  /// "rotated_dim", "value_dim", "qkv_width", "key_value_width", "queries", "places",
-  /// "partial_rows", "vocab", "positions", "sequences".
+  /// "rotated_dim", "value_dim", "qkv_width", "key_value_width", "queries", "keys",
+  /// "places", "partial_rows", "vocab", "positions", "sequences".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:
@@ -127,6 +128,9 @@ class Builder {
   /// Gathers each rank's `part` over an axis to `all`, in the order of ranks. The operands state
   /// their dtype and shape.
   void gather_parts(const std::string& name, Axis axis, RecipeOperand part, RecipeOperand all);
+  /// Sends `input` to the next rank of an axis, and receives that of the one before. The operands
+  /// state their dtype and shape.
+  void pass_on(const std::string& name, Axis axis, RecipeOperand input, RecipeOperand output);
   /// Sums each rank's term of `all` over an axis, and leaves a rank its `part`.
   void sum_parts(const std::string& name, Axis axis, RecipeOperand all, RecipeOperand part);
 

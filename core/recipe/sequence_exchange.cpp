@@ -34,22 +34,25 @@ void SequenceExchange::exchange(const std::string& name, const char* from, const
 }
 
 void SequenceExchange::add_part(std::vector<Attribute>& sizes) const {
-  if (!s_.gathers_keys) return;
+  if (!b_.config.has_chunks()) return;
   Attribute part("part", std::int64_t{0});
   part.per = {{.axis = Axis::cp, .step = 1}};
   sizes.push_back(std::move(part));
   sizes.emplace_back("parts", sequence_parts(b_.config.mesh));
 }
 
-void SequenceExchange::gather_keys(const std::string& qkv, const std::string& suffix) {
+void SequenceExchange::take_keys(const KeySource& from, const std::string& suffix) {
+  const std::int64_t cols = own_keys();
+  b_.kernel("keys.take" + suffix, KernelKind::take_keys, {{"key_cols", cols}, {"rows", s_.tokens}},
+            {strided(on("key", from.key), {from.key_row, 1}, s_.attention),
+             strided(on("value", from.value), {s_.qkv_row, 1}, s_.attention + cols),
+             on("output", "keys" + suffix)});
+}
+
+void SequenceExchange::gather_keys(const KeySource& from, const std::string& suffix) {
+  take_keys(from, suffix);
   const std::string keys = "keys" + suffix;
   const std::int64_t cols = own_keys();
-  const auto columns = [&](const char* role, std::int64_t begin) {
-    return strided(on(role, qkv), {s_.qkv_row, 1}, begin);
-  };
-  b_.kernel(
-      "keys.take" + suffix, KernelKind::take_keys, {{"key_cols", cols}, {"rows", s_.tokens}},
-      {columns("key", s_.attention), columns("value", s_.attention + cols), on("output", keys)});
   b_.gather_parts(
       "keys.gather" + suffix, Axis::cp,
       shaped(on("input", keys), Access::read, s_.compute, {s_.tokens, 2 * cols}),

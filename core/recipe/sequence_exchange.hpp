@@ -30,12 +30,20 @@ class SequenceExchange {
   void join(const std::string& name, std::int64_t cols, std::int64_t keys,
             const std::string& suffix);
 
-  /// The part of each sequence whose queries a rank has, where it gathers keys: "part", "parts".
+  /// The part of each sequence whose queries a rank has, where it has all heads: "part", "parts".
   void add_part(std::vector<Attribute>& sizes) const;
   /// Columns of a rank's keys, and of its values.
   [[nodiscard]] std::int64_t own_keys() const { return s_.kv_heads * s_.head_dim; }
-  /// A rank's keys and values of `qkv`, [T, 2 own_keys()], and those of all ranks: "all_keys".
-  void gather_keys(const std::string& qkv, const std::string& suffix);
+  /// Where keys and values lie: columns of rows.
+  struct KeySource {
+    std::string key;
+    std::int64_t key_row;  ///< columns
+    std::string value;     ///< rows of qkv
+  };
+  /// A rank's keys and values, [T, 2 own_keys()]: "keys".
+  void take_keys(const KeySource& from, const std::string& suffix);
+  /// The same, and those of all ranks: "all_keys".
+  void gather_keys(const KeySource& from, const std::string& suffix);
   /// "d_keys" from the terms of all ranks' gradients.
   void sum_key_gradients();
   /// "d_qkv" from "d_query" and "d_keys".

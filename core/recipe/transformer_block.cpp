@@ -34,6 +34,8 @@
 //   qkv --rope--> qkv --take--> keys --all_gather--> all_keys, with queries of qkv --attention-->
 //   d_attention --attention--> d_query, d_all_keys --reduce_scatter--> d_keys --join--> d_qkv --rope-->
 //
+// or in steps with the keys of one rank at a time (core/recipe/ring_attention.hpp).
+//
 // Saved for backward:
 //   none        all of the above
 //   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and inputs of output norms: not the
@@ -46,6 +48,7 @@
 #include "core/recipe/builder.hpp"
 #include "core/recipe/expert_mlp.hpp"
 #include "core/recipe/latent_attention.hpp"
+#include "core/recipe/ring_attention.hpp"
 #include "core/recipe/sequence_exchange.hpp"
 
 namespace mfsdp {
@@ -242,8 +245,9 @@ class BlockRecipe {
                       bias_of(ParameterRole::qkv_bias));
       if (sequences_.by_heads()) sequences_.split("qkv", s_.qkv, sequences_.key_cols(), suffix_);
       if (traits_.rotates) rotate(by_heads("qkv"), at("qk"), at("qk_rstd"));
-      if (s_.gathers_keys) sequences_.gather_keys(at("qkv"), suffix_);
+      if (s_.gathers_keys) sequences_.gather_keys(own_keys(at("qk")), suffix_);
     }
+    if (s_.passes_keys) return ring_.forward(ring_inputs(at("qk")), own_keys(at("qk")), suffix_);
     std::vector<RecipeOperand> operands = attention_inputs(at("qk"), suffix_);
     for (RecipeOperand& operand :
          std::vector{on("output", by_heads("attention")), on("log_sum_exp", at("log_sum_exp")),
@@ -300,6 +304,7 @@ class BlockRecipe {
   [[nodiscard]] std::vector<Attribute> qk_norm_sizes() const {
     std::vector<Attribute> sizes{heads_[0]};
     if (traits_.whole_qk_norms) sizes.emplace_back("key_heads", s_.kv_heads);
+    sequences_.add_part(sizes);
     sizes.emplace_back("query_heads", s_.heads);
     sizes.push_back(heads_[1]);
     return b_.norm_attributes(std::move(sizes));
@@ -332,15 +337,28 @@ class BlockRecipe {
       return strided(on(role, tensor), {b_.config.seq_len * width, head_dim, width, 1}, begin);
     };
     if (s_.gathers_keys) {
-      const std::int64_t queries = s_.attended / b_.config.micro_batch;
       const std::int64_t keys = sequences_.own_keys();
-      return {strided(on("query", rotated), {queries * row, s_.head_dim, row, 1}),
-              view("key", "all_keys" + gathered, s_.head_dim, 2 * keys, 0),
+      return {own_query(qk), view("key", "all_keys" + gathered, s_.head_dim, 2 * keys, 0),
               view("value", "all_keys" + gathered, s_.head_dim, 2 * keys, keys)};
     }
     return {view("query", rotated, s_.head_dim, row, 0),
             view("key", rotated, s_.head_dim, row, s_.heads * s_.head_dim),
             view("value", by_heads("qkv"), model_.value_head_dim(), s_.qkv_row, query_key)};
+  }
+
+  /// The queries of a rank's own tokens.
+  [[nodiscard]] RecipeOperand own_query(const std::string& qk) const {
+    const std::int64_t queries = s_.attended / b_.config.micro_batch;
+    const std::int64_t row = model_.qk_norm ? s_.rotated * s_.head_dim : s_.qkv_row;
+    return strided(on("query", model_.qk_norm ? qk : by_heads("qkv")),
+                   {queries * row, s_.head_dim, row, 1});
+  }
+  [[nodiscard]] SequenceExchange::KeySource own_keys(const std::string& qk) const {
+    if (!model_.qk_norm) return {at("qkv"), s_.qkv_row, at("qkv")};
+    return {qk, s_.rotated * s_.head_dim, at("qkv")};
+  }
+  [[nodiscard]] RingAttention::Inputs ring_inputs(const std::string& qk) const {
+    return {.sizes = attention_sizes(), .query = own_query(qk), .positions = with_positions({})};
   }
 
   /// States only differences from Llama, which has no window, no softcap, and logits divided by
@@ -414,9 +432,7 @@ class BlockRecipe {
       norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
                     on("input", at("mid")), at("rstd2"));
     };
-    // Keys are gathered again: to keep them would take as much memory as without ranks of cp. The GEMMs
-    // until attention hide it.
-    if (s_.gathers_keys) sequences_.gather_keys(at("qkv"), ".back");
+    begin_key_exchange();
     projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
                         weight_gradient, norm);
   }
@@ -434,6 +450,7 @@ class BlockRecipe {
   void backward_experts() {
     const ExpertMlp::Backward how{.suffix = suffix_, .keeps_output = keeps_output()};
     experts_->backward_rows(how);
+    begin_key_exchange();
     norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
                   on("input", at("mid")), at("rstd2"));
     experts_->backward_weights(how);
@@ -536,8 +553,8 @@ class BlockRecipe {
     if (s_.gathers_keys) {
       sequences_.sum_key_gradients();
       weight_gradient();  // hides the sum
-      sequences_.join_gradients();
     }
+    if (b_.config.has_chunks()) sequences_.join_gradients();
     if (traits_.rotates) rotate_backward();
     if (sequences_.by_heads()) sequences_.join("d_qkv", s_.qkv, sequences_.key_cols(), "");
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
@@ -545,13 +562,28 @@ class BlockRecipe {
                         weight_gradient, norm);
   }
 
+  /// The normed and rotated queries and keys in backward: recomputed once from the projection's output
+  /// where they are not kept.
+  void rotate_again() {
+    if (!qk_again_.empty()) return;
+    qk_again_ = at("qk");
+    if (!model_.qk_norm || recompute_ != Recompute::selective) return;
+    qk_again_ = "qk.again";
+    compute_again([&] { rotate(by_heads("qkv"), qk_again_, at("qk_rstd")); });
+  }
+  /// Keys are exchanged again: to keep them would take as much memory as without ranks of cp. The GEMMs
+  /// until attention hide it.
+  void begin_key_exchange() {
+    if (!b_.config.has_chunks()) return;
+    rotate_again();
+    if (s_.gathers_keys) sequences_.gather_keys(own_keys(qk_again_), ".back");
+    if (s_.passes_keys) ring_.begin_backward(own_keys(qk_again_));
+  }
+
   void attention_backward() {
-    std::string qk = at("qk");
-    if (model_.qk_norm && recompute_ == Recompute::selective) {
-      // The norm's output is recomputed from the projection's output and rstd, which are kept.
-      qk = "qk.again";
-      compute_again([&] { rotate(at("qkv"), qk, at("qk_rstd")); });
-    }
+    rotate_again();
+    const std::string& qk = qk_again_;
+    if (s_.passes_keys) return ring_.backward(ring_inputs(qk), suffix_);
     const std::int64_t workspace =
         s_.gathers_keys ? kAttentionWorkspaceBytes
                         : attention_backward_workspace({.batch = b_.config.micro_batch,
@@ -587,13 +619,14 @@ class BlockRecipe {
     const std::int64_t key_width = model_.qk_norm_width(model_.kv_heads);
     const std::int64_t keys_begin = s_.norm_rows * query_width;
     b_.declare_partials("qk_norm.partials", keys_begin + s_.norm_rows * key_width);
-    b_.kernel("qk_norm.backward",
-              traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_backward
-                                     : KernelKind::qk_norm_rope_backward,
-              qk_norm_sizes(),
-              with_positions({gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
-                              on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
-                              weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
+    b_.kernel(
+        "qk_norm.backward",
+        traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_backward
+                               : KernelKind::qk_norm_rope_backward,
+        qk_norm_sizes(),
+        with_positions({gradient, strided(on("query_key", by_heads("qkv")), strides), rope_table(),
+                        on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
+                        weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
     b_.norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, "qk_norm.partials",
                         query_width);
     b_.norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, "qk_norm.partials", key_width,
@@ -624,6 +657,7 @@ class BlockRecipe {
 
   Builder b_;
   SequenceExchange sequences_{b_};
+  RingAttention ring_{b_, sequences_};
   const Sizes& s_;
   const ModelShape& model_;
   const FamilyTraits& traits_;
@@ -637,6 +671,7 @@ class BlockRecipe {
   Linear attention_out_;
   Linear gate_up_;
   Linear down_;
+  std::string qk_again_{};                 ///< rotate_again() has it
   std::vector<Attribute> heads_;           ///< rows of query and key heads
   std::vector<Attribute> inner_;           ///< rows of the MLP's inner width
   std::string suffix_;                     ///< of the tensors of full recomputation

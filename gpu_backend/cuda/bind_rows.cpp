@@ -59,6 +59,14 @@ Result<Launch> bind_kind(const KernelBinding<K::join_keys>& /*to*/) {
   return fail("kernel join_keys", "is not run on GPUs: expected --cp-comm a2a");
 }
 template <>
+Result<Launch> bind_kind(const KernelBinding<K::attention_merge>& /*to*/) {
+  return fail("kernel attention_merge", "is not run on GPUs: expected --cp-comm a2a");
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::add_rows>& /*to*/) {
+  return fail("kernel add_rows", "is not run on GPUs: expected --cp-comm a2a");
+}
+template <>
 Result<Launch> bind_kind(const KernelBinding<K::rope_forward>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return rope(k, stream); });
 }

@@ -76,7 +76,8 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
   const bool exchanges = collective.kind == CollectiveKind::all_to_all;
-  const bool sums = !gathers && !exchanges;
+  const bool passes = collective.kind == CollectiveKind::shift;
+  const bool sums = !gathers && !exchanges && !passes;
   const bool adds =
       collective.dtype == DType::bf16 || collective.dtype == DType::fp16 ||
       collective.dtype == DType::fp32 || collective.dtype == DType::fp64 ||
@@ -95,8 +96,9 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   const std::byte* output = op.operands[1].data;
   const bool apart = input + (scatters || exchanges ? whole : part) <= output ||
                      output + (gathers || exchanges ? whole : part) <= input;
-  const bool in_place = !exchanges && input + (scatters ? member * part : 0) ==
-                                          output + (gathers ? member * part : 0);
+  const bool in_place =
+      !exchanges && !passes &&
+      input + (scatters ? member * part : 0) == output + (gathers ? member * part : 0);
   if (apart || in_place) return {};
   return fail("", fmt::format("input and output of {} bytes overlap, but not in place",
                               bytes_of(op.operands[0])));
@@ -279,6 +281,8 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
                                    handle, stream),
                      "ncclAllReduce");
       case CollectiveKind::all_to_all: return exchange(op, elements, type, stream);
+      case CollectiveKind::shift:
+        return fail("shift", "is not run on GPUs: expected --cp-comm a2a");
       case CollectiveKind::send:
         return check(ncclSend(input, elements, type, peer_of(op), handle, stream), "ncclSend");
       case CollectiveKind::recv:

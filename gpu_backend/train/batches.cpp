@@ -14,10 +14,10 @@ BatchShape eval_shape(const PlanConfig& config) {
   return shape;
 }
 
-/// Where a rank's chunks of a sequence begin: one, or two where it has the keys of all ranks.
+/// Where a rank's chunks of a sequence begin: one, or two where it has all heads.
 std::vector<std::size_t> chunks_of(const PlanConfig& config, std::int64_t part) {
   const std::int64_t parts = sequence_parts(config.mesh);
-  if (!config.gathers_keys()) return {static_cast<std::size_t>(config.seq_len / parts * part)};
+  if (!config.has_chunks()) return {static_cast<std::size_t>(config.seq_len / parts * part)};
   const std::int64_t chunk = config.seq_len / (2 * parts);
   return {static_cast<std::size_t>(chunk * part),
           static_cast<std::size_t>(chunk * (2 * parts - 1 - part))};

@@ -32,6 +32,7 @@ std::int64_t sent_bytes(const Collective& op, std::int64_t ranks) {
     case CollectiveKind::reduce_scatter: return checked_mul(bytes, ranks - 1);
     case CollectiveKind::all_reduce:
       return checked_narrow(static_cast<Int128>(bytes) * 2 * (ranks - 1) / ranks);
+    case CollectiveKind::shift:
     case CollectiveKind::send: return bytes;
     case CollectiveKind::recv: return 0;
   }

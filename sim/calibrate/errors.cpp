@@ -40,6 +40,7 @@ double time_of(const CollectiveRow& row, CollectiveKind kind) {
     case CollectiveKind::reduce_scatter: return row.reduce_scatter_ns;
     case CollectiveKind::all_reduce: return row.all_reduce_ns;
     case CollectiveKind::all_to_all:
+    case CollectiveKind::shift:
     case CollectiveKind::send:
     case CollectiveKind::recv: break;  // not measured
   }

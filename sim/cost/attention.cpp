@@ -115,8 +115,8 @@ double AttentionCost::nanoseconds(const AttentionShape& shape) const {
       sequences * static_cast<double>(ceil_div(shape.seq / shape.parts, kTileQueries));
   const double rate =
       tables_[direction].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);
-  double busy =
-      work(direction, edge, sequences, seq, head_dim) / rate / static_cast<double>(shape.parts);
+  double busy = work(direction, edge, sequences, seq, head_dim) / rate /
+                static_cast<double>(shape.parts * shape.steps);
   const bool windowed = shape.window > 0 && shape.window < shape.seq;
   if (shape.documents || (windowed && shape.masks)) busy *= losses_.documents[direction];
   if (windowed && !shape.masks)

@@ -25,6 +25,7 @@ struct AttentionShape {
   bool capped = false;         ///< scores have a softcap
   bool masks = false;          ///< pairs outside of windows are computed and masked, not skipped
   std::int64_t parts = 1;      ///< of the sequence: queries are those of one
+  std::int64_t steps = 1;      ///< kernels that have as many pairs each of a rank's queries
 };
 
 /// Time that attention kernels lose besides their rate, forward and backward.

@@ -26,6 +26,7 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
     // Not measured. With a switch, each rank sends and receives as many bytes as in an
     // all-gather.
     case CollectiveKind::all_to_all: return row.all_gather_ns;
+    case CollectiveKind::shift:  // as a message
     case CollectiveKind::send:
     case CollectiveKind::recv: break;  // message() has their price
   }

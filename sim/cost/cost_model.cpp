@@ -249,7 +249,8 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .documents = masks_documents(kernel),
                              .capped = caps_scores(kernel),
                              .masks = !own && !kernel.operands.empty(),
-                             .parts = std::max<std::int64_t>(kernel.attribute("parts", 1), 1)};
+                             .parts = std::max<std::int64_t>(kernel.attribute("parts", 1), 1),
+                             .steps = steps_of_attention(kernel)};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
   return cost.nanoseconds(shape) * (own ? share_by_groups(kernel) : 1);
@@ -398,8 +399,27 @@ CollectiveCost CostModel::collective(const Collective& op, const Communicator& c
   const CollectiveWay way{.transport = communicator.transport, .dtype = op.dtype};
   if (op.peer)
     return at_clock(collectives_.message(bytes_of(op.count, op.dtype), paths.of(*op.peer), way), 1);
+  if (op.kind == CollectiveKind::shift && communicator.size > 1)
+    return shift(op, communicator, paths, way);
   return collective(op.kind, full_bytes(op, communicator.size),
                     shape_of(communicator, paths.program().config.mesh), way);
+}
+
+/// A message to the next rank, as long as the longest of all: the last rank's goes back to the first.
+CollectiveCost CostModel::shift(const Collective& op, const Communicator& communicator,
+                                PeerPaths& paths, const CollectiveWay& way) const {
+  const Bytes bytes = bytes_of(op.count, op.dtype);
+  CollectiveCost longest;
+  for (const Axis axis : communicator.axes) {
+    const std::int64_t ranks = paths.program().config.mesh.size(axis);
+    if (ranks == 1) continue;
+    for (const std::int64_t step : {std::int64_t{1}, 1 - ranks}) {
+      const CollectiveCost cost =
+          collectives_.message(bytes, paths.of({.axis = axis, .step = step}), way);
+      if (longest.duration < cost.duration) longest = cost;
+    }
+  }
+  return at_clock(longest, 1);
 }
 
 CostModel CostModel::with_library_attention() const {

@@ -72,7 +72,8 @@ class CostModel {
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape,
                                           const CollectiveWay& way = {}) const;
-  /// The same for an op of the program of `paths`. A send or recv: CollectiveModel::message().
+  /// The same for an op of the program of `paths`. A send or recv: CollectiveModel::message(). A shift: the longest
+  /// of its messages.
   [[nodiscard]] CollectiveCost collective(const Collective& op, const Communicator& communicator,
                                           PeerPaths& paths) const;
 
@@ -102,6 +103,8 @@ class CostModel {
   [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
 
  private:
+  [[nodiscard]] CollectiveCost shift(const Collective& op, const Communicator& communicator,
+                                     PeerPaths& paths, const CollectiveWay& way) const;
   [[nodiscard]] Nanos price(const Kernel& kernel, const ExpertRows* routed) const;
   /// A collective's price by the collective model, at the clock and scale of this one.
   [[nodiscard]] CollectiveCost at_clock(CollectiveCost cost, double network_ratio) const;

@@ -133,6 +133,7 @@ double ratio_to_rings(Transport transport, CollectiveKind kind, DType dtype, dou
     case CollectiveKind::reduce_scatter:
       return of_ranks(dtype == DType::fp32 ? prices.scatter_fp32 : prices.scatter, ranks);
     case CollectiveKind::all_reduce:
+    case CollectiveKind::shift:
     case CollectiveKind::send:
     case CollectiveKind::recv: break;
   }

@@ -48,6 +48,7 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
           traffic.all_reduce += Bytes(checked_narrow(sent)) * segment.repeat;
           break;
         }
+        case CollectiveKind::shift:
         case CollectiveKind::send: traffic.sends += bytes * segment.repeat; break;
         case CollectiveKind::recv: break;  // its peer sends
       }

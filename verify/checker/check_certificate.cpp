@@ -65,9 +65,11 @@ void check_windows(const PlanView& view, const Op& op, bool grouped) {
   if (!has_windows(communicator)) return;
   const std::string by = communicator.at("transport");
   const bool deals = op.does == "all_to_all";
-  const bool adds = op.does != "all_gather" && !deals;
+  const bool passes = op.does == "shift";
+  const bool adds = op.does != "all_gather" && !deals && !passes;
   const std::string& dtype = op.operands.at(0).dtype;
-  bool fits = !grouped && ((by == "symmetric" && !deals) || (by == "copy_engine" && !adds)) &&
+  bool fits = !grouped && !passes &&
+              ((by == "symmetric" && !deals) || (by == "copy_engine" && !adds)) &&
               (!adds || dtype == "fp32" || dtype == "bf16" || dtype == "fp16");
   for (const Operand& operand : op.operands) {
     const Json& pool = view.json.at("pools")[operand.pool];
@@ -90,7 +92,7 @@ void check_transfer(const PlanView& view, const Op& op) {
 }
 
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
-/// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run
+/// sent, reduce_scatter per rank received, all_to_all per pair of ranks, shift in all. All ranks of a class run
 /// the plan, and a wait is only for what was issued before it, so that a class by itself meets and
 /// ends; plans of several classes match where these hashes are equal.
 std::string check_collectives(const PlanView& view, const Plan& plan) {
@@ -112,10 +114,11 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     check_windows(view, op, grouped);
     const bool gathers = op.does == "all_gather";
     const bool deals = op.does == "all_to_all";
+    const bool passes = op.does == "shift";
     const Operand& part = op.operands.at(gathers ? 0 : 1);
     const Operand& whole = op.operands.at(gathers ? 1 : 0);
     Int ranks = 1;
-    if (op.does != "all_reduce")
+    if (op.does != "all_reduce" && !passes)
       for (const Json& axis : view.communicator_of(op).at("axes"))
         ranks = times(ranks, view.ranks_on(axis));
     const Int count = op.body->at("count");
@@ -127,12 +130,12 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     // Counts of the experts of rows, which check_values.cpp follows too.
     const bool counts = op.does == "all_reduce" && part.dtype == "int32" &&
                         view.communicator_of(op).at("axes") == Json{"tp"};
-    const Json wanted = gathers || deals ? "none" : takes_max ? "max" : "sum";
-    if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
+    const Json wanted = gathers || deals || passes ? "none" : takes_max ? "max" : "sum";
+    if ((!gathers && !deals && !passes && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
         !whole.dense || op.body->at("reduction") != wanted ||
-        (!gathers && !deals && part.dtype.starts_with("int") && !counts))
+        (!gathers && !deals && !passes && part.dtype.starts_with("int") && !counts))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     list.push_back({op.does, count, part.dtype});
   }

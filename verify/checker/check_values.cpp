@@ -6,6 +6,7 @@
 #include "verify/checker/gathered_casts.hpp"
 #include "verify/checker/messages.hpp"
 #include "verify/checker/model_steps.hpp"
+#include "verify/checker/ring.hpp"
 
 namespace mfsdp::checker {
 namespace {
@@ -311,6 +312,8 @@ class Steps {
       exchange_rows(op, from, to);
     } else if (op.does == "all_to_all" && !state_.is_gradient(from) && !state_.is_gradient(to)) {
       state_.directions.exchange(op);
+    } else if (op.does == "shift") {
+      pass_on(op, from, to);
     } else if (has_shard_amaxes(state_, from)) {
       find_largest(state_, op);
     } else if (state_.is_direction(from) || state_.is_direction(to)) {
@@ -402,6 +405,14 @@ class Steps {
       refuse("{}: sends {} to ranks that do not read it", op.place(), sent.name);
     state_.values.make(op, to, {received, sent.owner, sent.pass});
   }
+  /// Keys and values of a rank of cp, or terms of their gradients, go to the next one.
+  void pass_on(const Op& op, const Operand& from, const Operand& to) {
+    const Value sent = state_.values.whole(op, from);
+    const std::string received = state_.model.passed_on(sent.name);
+    if (axes_of(op) != Axes{"cp"} || received.empty() || !is_of_model(from, to))
+      refuse("{}: sends {} to a rank that does not read it", op.place(), sent.name);
+    state_.values.make(op, to, {received, sent.owner, sent.pass});
+  }
   /// The output of an op that is no step of the model has no known value.
   void spoil(const Op& op, const Operand& from, const Operand& to) {
     const auto cells = state_.values.look(from);
@@ -456,6 +467,8 @@ class Steps {
       state_.ledger.follow(op, {});
     } else if (does == "norm_partial") {
       statistics_.take_partial(op);
+    } else if (does == "attention_merge" || does == "add_rows") {
+      add_ring_parts(state_, op);
     } else if (does == "amax_history") {
       amaxes_.finish(op);
     } else if (does == "norm_finish") {

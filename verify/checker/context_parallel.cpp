@@ -13,6 +13,8 @@
 //
 //   keys, values of a rank's tokens      all_gather over cp: of all tokens
 //   a term of their gradients, of all tokens      reduce_scatter over cp: of a rank's tokens
+//
+// or one rank's at a time (ring.cpp).
 #include "verify/checker/flows.hpp"
 #include "verify/checker/model.hpp"
 
@@ -32,52 +34,58 @@ void Model::read_context_ranks(const PlanView& view) {
   context_ranks_ = view.ranks_on("cp");
   attended_ = places_ = tokens;
   gathers_keys_ = config_.value("cp_comm", "a2a") == "all_gather";
-  if (config_.contains("cp_comm") && !gathers_keys_)
+  passes_keys_ = config_.value("cp_comm", "a2a") == "p2p";
+  if (config_.contains("cp_comm") && !has_chunks())
     refuse("config: this checker does not know cp_comm {}", config_.at("cp_comm").dump());
-  if (gathers_keys_ && context_ranks_ == 1) refuse("config: gathers keys on one rank of cp");
+  if (has_chunks() && context_ranks_ == 1) refuse("config: exchanges keys on one rank of cp");
   const bool by_sequences = latent_ || !rotates_ || qk_norm_;
   piece_ = by_sequences ? seq_ : std::min(seq_, config_.at("logits_chunk").get<Int>());
   if (context_ranks_ == 1) return;
-  const bool others = latent_ || !rotates_ || sinks_ || qk_norm_ || experts_ != 0 ||
-                      config_.contains("lora_rank") || view.classes > 1 ||
-                      (gathers_keys_ && view.ranks_on("tp") > 1) ||
-                      config_.at("optimizer") == "muon" || batch_ != 1;
-  const bool uneven = gathers_keys_
+  const bool others = latent_ || !rotates_ || sinks_ || (qk_norm_ && exact_) ||
+                      (qk_norm_ && whole_norms_ && !has_chunks()) ||
+                      (experts_ != 0 && !balance_.is_null()) || view.classes > 1 ||
+                      (has_chunks() && view.ranks_on("tp") > 1) ||
+                      config_.at("optimizer") == "muon" || (batch_ != 1 && !passes_keys_);
+  const bool uneven = has_chunks()
                           ? seq_ % times(2, context_ranks_) != 0 || exact_
                           : heads_ % context_ranks_ != 0 || kv_heads_ % context_ranks_ != 0 ||
                                 seq_ % context_ranks_ != 0;
   if (others || uneven || (exact_ && seq_ / context_ranks_ % piece_ != 0))
     refuse("config: this checker does not know the model with {} ranks on cp", context_ranks_);
   tokens = places_ / context_ranks_;
-  if (gathers_keys_) attended_ = tokens;
+  if (has_chunks()) attended_ = tokens;
   if (token_rows > 2) token_rows = plus(2, context_ranks_);
 }
 
 /// The name of a value as attention reads or makes it.
 std::string Model::as_attended(const std::string& value) const {
-  return context_ranks_ == 1 || gathers_keys_ ? value : value + kSequences;
+  return context_ranks_ == 1 || has_chunks() ? value : value + kSequences;
 }
 
 /// The attributes of a kernel that works on a rank's part of a sequence.
 std::map<std::string, Json> Model::of_part(std::map<std::string, Json> sizes) const {
-  if (!gathers_keys_) return sizes;
+  if (!has_chunks()) return sizes;
   sizes["parts"] = context_ranks_;
   sizes["part"] = {{"name", "part"}, {"per", {{{"axis", "cp"}, {"step", 1}}}}, {"value", 0}};
   return sizes;
 }
 
+/// Queries of a rank's tokens: columns of qkv, or of the rows of normed queries and keys.
+Flow Model::own_query() const {
+  const Shape heads{batch_, heads_, seq_ / context_ranks_, head_dim_};
+  const Int rotated = (heads_ + kv_heads_) * head_dim_;
+  if (qk_norm_) return in_rows(reads("query", compute_, heads, "query_key"), rotated);
+  return in_rows(reads("query", compute_, heads, "rotated"), rotated + kv_heads_ * head_dim_);
+}
+
 /// Queries of a rank's tokens, and keys and values of all.
 std::vector<Flow> Model::gathered_inputs() const {
-  const Int all = (heads_ + 2 * kv_heads_) * head_dim_;
   const Int keys = kv_heads_ * head_dim_;
   const auto of_all = [&](const char* role, Int column) {
     return in_rows(reads(role, compute_, {batch_, kv_heads_, seq_, head_dim_}, kKeys + kAllTokens),
                    2 * keys, column);
   };
-  return {in_rows(reads("query", compute_, {batch_, heads_, seq_ / context_ranks_, head_dim_},
-                        "rotated"),
-                  all),
-          of_all("key", 0), of_all("value", keys)};
+  return {own_query(), of_all("key", 0), of_all("value", keys)};
 }
 
 /// The terms that a rank adds to the gradients of queries and of all keys.
@@ -91,13 +99,16 @@ void Model::add_key_rows() {
   const Int keys = kv_heads_ * head_dim_;
   const Int queries = heads_ * head_dim_;
   const Int all = queries + 2 * keys;
-  const auto columns = [&](const char* role, Int column) {
-    return in_rows(reads(role, compute_, {tokens, keys}, "rotated", column), all, column);
+  const auto columns = [&](const char* role, const char* value, Int row, Int column) {
+    return in_rows(reads(role, compute_, {tokens, keys}, value, column), row, column);
   };
+  const Flow key = qk_norm_ ? columns("key", "query_key", queries + keys, queries)
+                            : columns("key", "rotated", all, queries);
   add({.kernel = "take_keys",
        .attributes = {{"key_cols", keys}, {"rows", tokens}},
-       .flows = {columns("key", queries), columns("value", queries + keys),
-                 makes("output", compute_, {tokens, 2 * keys}, kKeys)}});
+       .flows = {
+           key, columns("value", qk_norm_ ? "qkv" : "rotated", all, queries + keys),
+           makes("output", compute_, {tokens, 2 * keys}, passes_keys_ ? held_keys(0) : kKeys)}});
   add({.kernel = "join_keys",
        .attributes = {{"cols", all}, {"key_cols", keys}, {"query_cols", queries}, {"rows", tokens}},
        .flows = {reads("query", compute_, {tokens, queries}, "d_query"),
@@ -118,7 +129,7 @@ std::string Model::summed_keys(const std::string& terms) const {
 /// Changes between rows and groups. From here on heads are those of a rank.
 void Model::add_groups_of_heads() {
   if (context_ranks_ == 1) return;
-  if (gathers_keys_) return add_key_rows();
+  if (has_chunks()) return add_key_rows();
   const Int keys = kv_heads_ * head_dim_;
   const Int queries = heads_ * head_dim_;
   const auto changes = [&](const char* kernel, const std::string& from, const std::string& to,

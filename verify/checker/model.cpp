@@ -443,7 +443,8 @@ std::vector<Flow> Model::heads(const std::string& rotated, Int row) const {
   const Int all = query_key + kv_heads_ * value_dim_;
   return {view("query", heads_, head_dim_, rotated, row, 0),
           view("key", kv_heads_, head_dim_, rotated, row, query),
-          view("value", kv_heads_, value_dim_, qk_norm_ ? "qkv" : rotated, all, query_key)};
+          view("value", kv_heads_, value_dim_, qk_norm_ ? as_attended("qkv") : rotated, all,
+               query_key)};
 }
 
 void Model::add_attention() {
@@ -490,6 +491,7 @@ void Model::add_bias(const std::string& parameter, Int cols, const char* d_outpu
 }
 
 void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::optional<bool> slides) {
+  if (passes_keys_) return add_ring_attention(sizes, slides);
   const Int query = heads_ * head_dim_;
   const Int query_key = (heads_ + kv_heads_) * head_dim_;
   const Int all = query_key + kv_heads_ * value_dim_;
@@ -535,7 +537,7 @@ Int Model::backward_scratch() const {
   Int bytes = kAttentionScratch;
   const Int element = size_of(compute_);
   // Nor does it attend with a part of a sequence.
-  if (element != 2 || gathers_keys_) return bytes;
+  if (element != 2 || has_chunks()) return bytes;
   if (heads_ != kv_heads_)
     bytes =
         plus(bytes, times(2, round_up(times(times(attended_, heads_), head_dim_ * element), 128)));

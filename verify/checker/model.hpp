@@ -99,6 +99,11 @@ class Model {
   /// An all-gather, and a reduce-scatter, over cp make this of the value; empty: nothing.
   [[nodiscard]] std::string gathered_keys(const std::string& sent) const;
   [[nodiscard]] std::string summed_keys(const std::string& terms) const;
+  // Rings (ring.cpp).
+  /// What a rank of cp receives where all send that value to the next; empty: none sends it.
+  [[nodiscard]] std::string passed_on(const std::string& sent) const;
+  /// The value that contains both, which are parts of one value; empty: they are not, or overlap.
+  [[nodiscard]] std::string joined(const std::string& part, const std::string& other) const;
   /// Whether it is a rank's part of the softmax of rows, which an all-gather makes into all parts.
   [[nodiscard]] static bool is_part(const std::string& value);
   std::string statistic;      ///< dtype of statistics
@@ -183,8 +188,13 @@ class Model {
   void add_groups_of_heads();
   void add_key_rows();
   [[nodiscard]] std::map<std::string, Json> of_part(std::map<std::string, Json> sizes) const;
+  [[nodiscard]] Flow own_query() const;
   [[nodiscard]] std::vector<Flow> gathered_inputs() const;
   [[nodiscard]] std::vector<Flow> gathered_gradients() const;
+  [[nodiscard]] bool has_chunks() const { return gathers_keys_ || passes_keys_; }
+  [[nodiscard]] std::string held_keys(Int shift) const;
+  [[nodiscard]] std::string with_step(const std::string& of, Int shift, Int step) const;
+  void add_ring_attention(const std::map<std::string, Json>& sizes, std::optional<bool> slides);
   // Blocks with experts (experts.cpp).
   void read_experts(const Json& model);
   [[nodiscard]] bool has_experts(Int owner) const;
@@ -267,6 +277,7 @@ class Model {
   Json routed_scale_{};
   Int context_ranks_ = 1;             ///< of cp
   bool gathers_keys_ = false;         ///< each of these has its queries, and all keys
+  bool passes_keys_ = false;          ///< or the keys of one rank at a time
   Int attended_ = 0;                  ///< tokens whose queries attention has
   Int places_ = 0;                    ///< tokens of whole sequences
   Int piece_ = 0;                     ///< rows that exact sums take at a time

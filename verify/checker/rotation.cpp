@@ -44,14 +44,14 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> other_rop
   const Int norms = whole_norms_ ? 2 : rotated;  // of a token
   const Flow query = weight("q_norm", {whole_norms_ ? heads_ * head_dim_ : head_dim_});
   const Flow key = weight("k_norm", {whole_norms_ ? kv_heads_ * head_dim_ : head_dim_});
-  const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
+  const Flow columns = in_rows(reads("query_key", compute_, heads, as_attended("qkv")), all);
   const Int partial_rows = std::min(rows_, Int{256});
   const Shape partials =
       whole_norms_ ? Shape{partial_rows, rotated * head_dim_} : Shape{2 * partial_rows, head_dim_};
   add({.kernel = kernel + "_backward",
        .attributes = sizes,
        .flows = in_documents({gradient, columns, table,
-                              reads("rstd", statistic, {tokens, norms}, "qk_rstd"), query, key,
+                              reads("rstd", statistic, {attended_, norms}, "qk_rstd"), query, key,
                               makes("partials", statistic, partials, "qk_partials")}),
        .other_rope = other_rope});
   sizes["epsilon"] = config_.at("model").at("rms_norm_eps");
@@ -59,7 +59,7 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> other_rop
        .attributes = sizes,
        .flows =
            in_documents({columns, table, query, key, makes("output", compute_, heads, "query_key"),
-                         makes("rstd", statistic, {tokens, norms}, "qk_rstd")}),
+                         makes("rstd", statistic, {attended_, norms}, "qk_rstd")}),
        .other_rope = other_rope});
 }
 

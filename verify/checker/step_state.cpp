@@ -46,10 +46,11 @@ void StepState::forms(const Op& op, const std::map<std::string, std::string>& ro
       refuse("{}: '{}' is {}, not {}", op.place(), role, operand(op, role).access, access);
   if (op.operands.size() != roles.size())
     refuse("{}: has an operand that its kind does not have", op.place());
-  // An operand that is no slice of a group is a row of numbers, or tokens.
+  // An operand that is no slice of a group is a row of numbers, or rows whose shape is checked.
+  const Names of_rows{"add_rows", "attention_merge", "cast", "token_copy"};
   for (const Operand& operand : op.operands)
     if (view.homes[operand.buffer].groups.empty() && operand.shape.size() != 1 &&
-        op.does != "token_copy" && op.does != "cast")
+        !of_rows.contains(op.does))
       refuse("{}: operand '{}' is not contiguous numbers", op.place(), operand.role);
   check_attributes(op, op.does, 0, attributes);
 }

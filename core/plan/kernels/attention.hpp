@@ -19,7 +19,9 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;  ///< each serves heads / kv_heads query heads in a row
   std::int64_t seq_len = 0;   ///< tokens of a sequence, which are its keys
   std::int64_t head_dim = 0;
-  SequenceShare share = {};    ///< whose tokens are the queries; keys are those of all ranks
+  SequenceShare share = {};    ///< whose tokens are the queries
+  std::int64_t key_parts = 0;  ///< parts whose tokens are the keys: 1, or 0 for all
+  std::int64_t shift = 0;      ///< the one part is as many before that of the queries, around
   std::int64_t value_dim = 0;  ///< of a head's values and output; 0: head_dim
   std::int64_t window = 0;     ///< tokens that a query sees, its own the last; 0: all up to its own
   double query_scalar = 0;     ///< scores are divided by its root; 0 means head_dim
@@ -37,12 +39,18 @@ struct AttentionShape {
   [[nodiscard]] constexpr std::int64_t place(std::int64_t row) const {
     return share.place(row, seq_len);
   }
-  /// The row of the key at a place, and the other way round.
-  [[nodiscard]] constexpr std::int64_t key_row(std::int64_t place) const {
-    return share.gathered_row(place, seq_len);
+  [[nodiscard]] constexpr bool has_all_keys() const { return key_parts == 0; }
+  /// Key rows of a sequence.
+  [[nodiscard]] constexpr std::int64_t keys() const {
+    return has_all_keys() ? seq_len : share.rows(seq_len);
   }
-  [[nodiscard]] constexpr std::int64_t key_place(std::int64_t row) const {
-    return share.gathered_place(row, seq_len);
+  /// The row of the i-th key in the order of places.
+  [[nodiscard]] constexpr std::int64_t key_row(std::int64_t i) const {
+    return has_all_keys() ? share.gathered_row(i, seq_len) : i;
+  }
+  /// Keys at places before this one.
+  [[nodiscard]] constexpr std::int64_t keys_before(std::int64_t place) const {
+    return has_all_keys() ? place : share.before(shift).rows_until(place, seq_len);
   }
   /// The place in sequence `b` where the document begins that has a token at `place`.
   [[nodiscard]] constexpr std::int64_t document_begin(std::int64_t b, std::int64_t place) const {
@@ -72,12 +80,19 @@ struct AttentionShape {
     op.attribute_if_any("window", window);
     share.state(op);
     share.expect_chunks(op, seq_len);
-    op.expect(share.is_whole() || batch == 1, "query", "expected one sequence, got ", batch);
+    op.attribute_if_any("key_parts", key_parts);
+    op.attribute_if_any("shift", shift);
+    op.expect(has_all_keys() ? shift == 0
+                             : key_parts == 1 && share.is_part && shift >= 0 && shift < share.parts,
+              "key", "expected the keys of one part of ", share.parts, ", got shift ", shift);
+    op.expect(share.is_whole() || key_parts == 1 || batch == 1, "query",
+              "expected one sequence, got ", batch);
     op.expect(kv_heads >= 1 && heads % kv_heads == 0, "query",
               "expected heads that are a multiple of kv_heads, got ", heads, " and ", kv_heads);
     op.let("value_dim", values());
     op.let("qkv_width", qkv_width());
     op.let("queries", queries());
+    op.let("keys", keys());
   }
   void state_positions(auto& op) {
     op.reads("positions", positions, {{"batch", "seq"}}, {.optional = true});
@@ -145,8 +160,8 @@ struct AttentionForward {
     op.unread("deterministic");
     shape.state(op);
     op.reads("query", query, {"batch", "heads", "queries", "head_dim"});
-    op.reads("key", key, {"batch", "kv_heads", "seq", "head_dim"});
-    op.reads("value", value, {"batch", "kv_heads", "seq", "value_dim"});
+    op.reads("key", key, {"batch", "kv_heads", "keys", "head_dim"});
+    op.reads("value", value, {"batch", "kv_heads", "keys", "value_dim"});
     op.writes("output", rows, {{"batch", "queries"}, {"heads", "value_dim"}});
     op.writes("log_sum_exp", log_sum_exp, {{"batch", "queries"}, "heads"});
     shape.state_positions(op);
@@ -176,15 +191,15 @@ struct AttentionBackward {
     shape.state(op);
     op.let("key_value_width", shape.key_value_width());
     op.reads("query", query, {"batch", "heads", "queries", "head_dim"});
-    op.reads("key", key, {"batch", "kv_heads", "seq", "head_dim"});
-    op.reads("value", value, {"batch", "kv_heads", "seq", "value_dim"});
+    op.reads("key", key, {"batch", "kv_heads", "keys", "head_dim"});
+    op.reads("value", value, {"batch", "kv_heads", "keys", "value_dim"});
     op.reads("output", made, {{"batch", "queries"}, {"heads", "value_dim"}});
     op.reads("d_output", d_made, {{"batch", "queries"}, {"heads", "value_dim"}});
     op.reads("log_sum_exp", log_sum_exp, {{"batch", "queries"}, "heads"});
     op.writes("d_qkv", d_qkv, {{"batch", "seq"}, "qkv_width"}, {.optional = true});
     op.writes("d_query", d_queries, {{"batch", "queries"}, {"heads", "head_dim"}},
               {.optional = true});
-    op.writes("d_key_value", d_keys, {{"batch", "seq"}, "key_value_width"}, {.optional = true});
+    op.writes("d_key_value", d_keys, {{"batch", "keys"}, "key_value_width"}, {.optional = true});
     op.scratch_if_any("d_query_sum", d_query_sum, {{"batch", "queries"}, {"heads", "head_dim"}});
     op.scratch_if_any("row_sums", row_sums, {{"batch", "queries"}, "heads"});
     shape.state_positions(op);
@@ -207,8 +222,8 @@ struct AttentionBackward {
     T* const key_rows = (is_shared ? d_keys : d_qkv).data();
     d_query = heads_in_rows((is_shared ? d_queries : d_qkv).data(), rows, shape.head_dim,
                             is_shared ? queries : row, 0);
-    d_key = heads_in_rows(key_rows, shape.seq_len, shape.head_dim, row, begin);
-    d_value = heads_in_rows(key_rows, shape.seq_len, shape.values(), row, begin + keys);
+    d_key = heads_in_rows(key_rows, shape.keys(), shape.head_dim, row, begin);
+    d_value = heads_in_rows(key_rows, shape.keys(), shape.values(), row, begin + keys);
   }
 };
 

@@ -44,7 +44,7 @@ struct RopeShape {
   std::int64_t head_dim = 0;  ///< even
   /// Elements of a head that rotate, an even number: i of the first half with `turned` / 2 + i.
   std::int64_t turned = 0;
-  SequenceShare share = {};  ///< of one sequence, where a rank has only some of its tokens
+  SequenceShare share = {};  ///< of each sequence, where a rank has only some of its tokens
   /// Of each token of whole sequences in its document, below seq_len; null: positions are places
   /// in sequences.
   const std::int32_t* positions = nullptr;
@@ -52,8 +52,9 @@ struct RopeShape {
   /// The row of the table that rotates a token.
   [[nodiscard]] constexpr std::int64_t position(std::int64_t token) const {
     if (share.is_whole()) return positions == nullptr ? token % seq_len : positions[token];
-    const std::int64_t place = share.place(token, seq_len);
-    return positions == nullptr ? place : positions[place];
+    const std::int64_t rows = share.rows(seq_len);
+    const std::int64_t place = share.place(token % rows, seq_len);
+    return positions == nullptr ? place : positions[token / rows * seq_len + place];
   }
   /// Tokens of the sequences of which these are tokens.
   [[nodiscard]] constexpr std::int64_t places() const { return tokens * share.parts; }
@@ -77,6 +78,12 @@ struct RopeShape {
               "expected rows of an even number of elements, no more than a head's");
     op.expect(seq_len >= 1, "rope_table", "expected at least one position");
   }
+  void state_share(auto& op, std::string_view role) {
+    share.state(op);
+    op.expect(share.is_whole() ||
+                  (seq_len >= 1 && places() % seq_len == 0 && seq_len % (2 * share.parts) == 0),
+              role, "expected two chunks of each sequence of ", seq_len, " tokens");
+  }
   void state_positions(auto& op) {
     op.let("places", places());
     op.reads("positions", positions, {"places"}, {.optional = true});
@@ -97,12 +104,10 @@ struct Rope {
   void state_as(auto& op, std::string_view role) {
     op.unread("cols");
     op.attribute("rows", shape.tokens);
-    shape.share.state(op);
     op.updates(role, heads, kRotatedHeads);
     shape.state_table(op, table);
+    shape.state_share(op, role);
     shape.state_positions(op);
-    op.expect(shape.share.is_whole() || (shape.places() == shape.seq_len && shape.tokens % 2 == 0),
-              role, "expected two chunks of one sequence of ", shape.seq_len, " tokens");
   }
 };
 template <class T>
@@ -143,6 +148,7 @@ struct QkNormRopeForward {
     op.reads("weight", key_weight, {"head_dim"});
     op.writes("output", out, kRotatedHeads);
     op.writes("rstd", rstd, {"rows", "rotated"});
+    shape.state_share(op, "query_key");
     shape.state_positions(op);
   }
 };
@@ -174,6 +180,7 @@ struct QkNormRopeBackward {
     op.reads("weight", query_weight, {"head_dim"});
     op.reads("weight", key_weight, {"head_dim"});
     op.writes("partials", partials, {{2, "partial_rows"}, "head_dim"});
+    shape.state_share(op, "query_key");
     shape.state_positions(op);
     op.dim("partial_rows", partial_rows);
     op.pieces("rows", "query_key", shape.tokens, pieces);
@@ -209,6 +216,7 @@ struct QkRowNormRopeForward {
     op.reads("weight", key_weight, {{"key_heads", "head_dim"}});
     op.writes("output", out, kRotatedHeads);
     op.writes("rstd", rstd, {"rows", 2});
+    shape.state_share(op, "query_key");
     shape.state_positions(op);
     op.expect(query_heads + key_heads == shape.heads, "query_key", "expected ",
               query_heads + key_heads, " query and key heads, got ", shape.heads);
@@ -246,6 +254,7 @@ struct QkRowNormRopeBackward {
     op.reads("weight", query_weight, {{"query_heads", "head_dim"}});
     op.reads("weight", key_weight, {{"key_heads", "head_dim"}});
     op.writes("partials", partials, {"partial_rows", "cols"});
+    shape.state_share(op, "query_key");
     shape.state_positions(op);
     op.dim("partial_rows", partial_rows);
     op.pieces("rows", "query_key", shape.tokens, pieces);

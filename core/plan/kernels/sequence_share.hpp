@@ -1,4 +1,4 @@
-// The tokens of a sequence that a rank has where ranks share it and gather keys.
+// The tokens of a sequence that a rank has where ranks share it and each has all heads.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,21 @@ struct SequenceShare {
     const bool second = number >= parts;
     const std::int64_t rank = second ? 2 * parts - 1 - number : number;
     return (2 * rank + (second ? 1 : 0)) * chunk + place % chunk;
+  }
+
+  /// The part that is `shift` parts before this one, around.
+  [[nodiscard]] constexpr SequenceShare before(std::int64_t shift) const {
+    return {.parts = parts, .part = (part + parts - shift) % parts, .is_part = is_part};
+  }
+  /// Rows of this rank whose places are before that one.
+  [[nodiscard]] constexpr std::int64_t rows_until(std::int64_t place, std::int64_t seq) const {
+    if (is_whole()) return place;
+    const std::int64_t chunk = rows(seq) / 2;
+    const auto of_chunk = [&](std::int64_t number) {
+      const std::int64_t seen = place - number * chunk;
+      return seen < 0 ? 0 : seen < chunk ? seen : chunk;
+    };
+    return of_chunk(part) + of_chunk(2 * parts - 1 - part);
   }
 
   void state(auto& op) {

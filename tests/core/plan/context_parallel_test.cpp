@@ -79,6 +79,21 @@ TEST(ContextParallel, GatheredKeysNeedTwoChunksARank) {
             "--cp-comm: expected a2a without --cp, got all_gather");
 }
 
+TEST(ContextParallel, RingsNeedTheSame) {
+  PlanConfig config = shared_config();
+  config.model.kv_heads = 1;
+  config.cp_comm = ContextExchange::p2p;
+  EXPECT_EQ(refusal_of(config), "");
+  config.mesh.resize(Axis::cp, 65);
+  config.seq_len = 130;
+  config.model.max_seq_len = 130;
+  EXPECT_EQ(refusal_of(config), "--cp: expected at most 64 ranks with --cp-comm p2p, got 65");
+  config.seq_len = 120;
+  EXPECT_EQ(refusal_of(config),
+            "--cp: expected a number of ranks that divides half of the 120 tokens of a sequence "
+            "(--seq-len) with --cp-comm p2p, got 65");
+}
+
 /// FLOPs of a rank are those of the whole sequence over the ranks; a rank needs no scores or gradients
 /// by query head beside its operands.
 TEST(ContextParallel, AttentionOfAPartCostsItsShare) {
@@ -99,6 +114,9 @@ TEST(ContextParallel, AttentionOfAPartCostsItsShare) {
     const auto flops = spec_of(kind).flops;
     EXPECT_EQ(4 * flops(part), flops(whole));
     EXPECT_EQ(least_workspace(part), kAttentionWorkspaceBytes);
+    Kernel step = part;  // with the keys of one of four ranks
+    step.attributes.insert(step.attributes.begin() + 4, {"key_parts", 1});
+    EXPECT_EQ(16 * flops(step), flops(whole));
   }
 }
 

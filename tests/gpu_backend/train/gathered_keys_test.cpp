@@ -1,4 +1,4 @@
-// Ranks that share sequences and gather keys come to the loss and the weights of one rank: in fp64 up
+// Ranks that share sequences and gather keys, or pass them around, come to the loss and the weights of one rank: in fp64 up
 // to what rounding of sums makes, in bf16 as near as bf16 is.
 #include <gtest/gtest.h>
 
@@ -19,17 +19,19 @@ struct Gathered {
   std::int64_t cp = 1;
   Strategy strategy = Strategy::optim_grads_params;
   Recompute recompute = Recompute::selective;
+  ContextExchange exchange = ContextExchange::all_gather;
 };
 
 std::string in_words(const Gathered& way) {
   return std::to_string(way.outer) + " x " + std::to_string(way.shard) + " x cp " +
-         std::to_string(way.cp) + ", " + std::string(to_string(way.strategy));
+         std::to_string(way.cp) + ", " + std::string(to_string(way.strategy)) + ", " +
+         std::string(to_string(way.exchange));
 }
 
 PlanConfig config_of(const Gathered& way, PlanConfig config) {
   config.mesh = data_parallel_mesh(way.outer, way.shard);
   config.mesh.resize(Axis::cp, way.cp);
-  if (way.cp > 1) config.cp_comm = ContextExchange::all_gather;
+  if (way.cp > 1) config.cp_comm = way.exchange;
   config.strategy = way.strategy;
   config.recompute.kind = way.recompute;
   config.microbatches = 8 / (way.outer * way.shard);
@@ -53,12 +55,15 @@ Told run_gathered(const Gathered& way, const PlanConfig& shape, std::int64_t ste
 void expect_one_rank(const PlanConfig& shape) {
   using enum Strategy;
   const Told one = run_gathered({.strategy = no_shard}, shape, 3);
-  for (const Gathered& way : {Gathered{.cp = 2},
-                              {.cp = 4, .recompute = Recompute::full},
-                              {.shard = 2, .cp = 2, .recompute = Recompute::none},
-                              {.shard = 2, .cp = 2, .strategy = optim_grads},
-                              {.outer = 2, .cp = 4, .strategy = optim},
-                              {.cp = 8, .strategy = no_shard}})
+  for (const Gathered& way :
+       {Gathered{.cp = 2},
+        {.cp = 4, .recompute = Recompute::full},
+        {.shard = 2, .cp = 2, .recompute = Recompute::none},
+        {.shard = 2, .cp = 2, .strategy = optim_grads},
+        {.outer = 2, .cp = 4, .strategy = optim},
+        {.cp = 8, .strategy = no_shard},
+        {.cp = 2, .exchange = ContextExchange::p2p},
+        {.shard = 2, .cp = 4, .recompute = Recompute::full, .exchange = ContextExchange::p2p}})
     test::expect_rounded_alike(run_gathered(way, shape, 3), one, in_words(way));
 }
 
@@ -81,7 +86,8 @@ TEST(GatheredKeysRuns, HaveThemWithWindowsAndDocuments) {
 TEST(GatheredKeysRuns, StayNearOneRankInBf16) {
   const PlanConfig shape = one_key_head(DType::bf16);
   const Told one = run_gathered({.strategy = Strategy::no_shard}, shape, 4);
-  for (const Gathered& way : {Gathered{.cp = 2}, Gathered{.shard = 2, .cp = 4}}) {
+  for (const Gathered& way :
+       {Gathered{.cp = 2}, {.shard = 2, .cp = 4}, {.cp = 4, .exchange = ContextExchange::p2p}}) {
     const Told told = run_gathered(way, shape, 4);
     for (std::size_t s = 0; s < one.steps.size(); ++s)
       EXPECT_NEAR(told.steps[s].loss, one.steps[s].loss, 0.02) << in_words(way);

@@ -70,28 +70,36 @@ TEST(ContextParallelProof, AcceptsThePlannersPlans) {
   expect_accepted(config);
 }
 
-TEST(ContextParallelProof, AcceptsPlansWithGatheredKeys) {
+void expect_accepted_with(ContextExchange exchange) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     PlanConfig config = gathered_keys();
+    config.cp_comm = exchange;
     config.recompute.kind = recompute;
     config.microbatches = 2;
     config.document_mask = recompute == Recompute::full;
     expect_accepted(config);
   }
   PlanConfig config = gathered_keys(1, 4);
+  config.cp_comm = exchange;
   config.strategy = Strategy::optim;
   config.model.sliding_window = 6;
   config.model.sliding_layers = {0};
   expect_accepted(config);
 }
 
+TEST(ContextParallelProof, AcceptsPlansWithGatheredKeys) {
+  expect_accepted_with(ContextExchange::all_gather);
+}
+TEST(ContextParallelProof, AcceptsRings) { expect_accepted_with(ContextExchange::p2p); }
+
 /// Any configuration with what cannot be combined with cp taken back.
 PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
   config.mesh.resize(Axis::dp_shard, std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 3));
   config.mesh.resize(Axis::cp, ranks);
   config.model.qk_norm = false;
-  const bool by_heads = *rc::gen::arbitrary<bool>();
-  config.cp_comm = by_heads ? ContextExchange::a2a : ContextExchange::all_gather;
+  config.cp_comm =
+      *rc::gen::element(ContextExchange::a2a, ContextExchange::all_gather, ContextExchange::p2p);
+  const bool by_heads = config.cp_comm == ContextExchange::a2a;
   config.model.heads *= by_heads ? ranks : 1;
   config.model.kv_heads *= by_heads ? ranks : 1;
   config.seq_len = (config.has_fp8() ? kernels::kFp8Grain : 2) * ranks;

@@ -21,7 +21,8 @@ Collective collective(CollectiveKind kind, std::int64_t count, DType dtype) {
   made.kind = kind;
   made.count = count;
   made.dtype = dtype;
-  const bool moves = kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all;
+  const bool moves = kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all ||
+                     kind == CollectiveKind::shift;
   made.reduction = moves ? Reduction::none : Reduction::sum;
   return made;
 }
@@ -49,6 +50,20 @@ TEST(RunCollective, DealsPartsOutInRankOrder) {
   ASSERT_TRUE(run_collective(collective(CollectiveKind::all_to_all, 2, DType::fp32), members));
   EXPECT_THAT(to_a, ElementsAre(1, 2, 5, 6));
   EXPECT_THAT(to_b, ElementsAre(3, 4, 7, 8));
+}
+
+TEST(RunCollective, ShiftsToTheNextRankAndAround) {
+  std::vector<float> a{1, 2}, b{3, 4}, c{5, 6};
+  std::vector<float> to_a(2), to_b(2), to_c(2);
+  const Collective shift = collective(CollectiveKind::shift, 2, DType::fp32);
+  ASSERT_TRUE(run_collective(shift, std::vector<Member>{{bytes(a.data()), bytes(to_a.data())},
+                                                        {bytes(b.data()), bytes(to_b.data())},
+                                                        {bytes(c.data()), bytes(to_c.data())}}));
+  EXPECT_THAT(to_a, ElementsAre(5, 6));
+  EXPECT_THAT(to_b, ElementsAre(1, 2));
+  EXPECT_THAT(to_c, ElementsAre(3, 4));
+  EXPECT_FALSE(run_collective(shift, std::vector<Member>{{bytes(a.data()), bytes(a.data())},
+                                                         {bytes(b.data()), bytes(b.data())}}));
 }
 
 TEST(RunCollective, NeverDealsOutInPlace) {

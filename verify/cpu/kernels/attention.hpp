@@ -8,13 +8,15 @@
 // With a sliding window, a query sees the last tokens only, as many as the window has. With
 // positions, it sees only its document. A block of rows begins at the first key that its first row
 // sees: no later row sees an earlier key. Queries may be those of a part of a sequence: then each row
-// has a place in it, and keys are put in the order of places. With a logit softcap, P is the softmax of the result C of
+// has a place in it, and keys are put in the order of places. So may keys: blocks of rows that see none of them are
+// not computed. With a logit softcap, P is the softmax of the result C of
 // the softcap, and dS is multiplied by the slope 1 - (C / cap)^2.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/plan/kernels/attention.hpp"
@@ -42,7 +44,7 @@ class HeadMatrix {
   void store(T* to, std::int64_t position_stride, Real<T> factor = 1) const {
     for (std::int64_t i = 0; i < rows_; ++i) store_row(i, to + i * position_stride, factor);
   }
-  /// Rows are places in the sequence; those in memory are in the order of keys.
+  /// Rows are in the order of places; those in memory may be in another.
   void load_keys(const T* from, std::int64_t position_stride, const AttentionShape& shape) {
     for (std::int64_t i = 0; i < rows_; ++i)
       load_row(i, from + shape.key_row(i) * position_stride, 1);
@@ -51,7 +53,10 @@ class HeadMatrix {
     for (std::int64_t i = 0; i < rows_; ++i)
       store_row(i, to + shape.key_row(i) * position_stride, 1);
   }
-  void clear() { std::fill(values_.begin(), values_.end(), Real<T>(0)); }
+  void clear() { clear(0, rows_); }
+  void clear(std::int64_t begin, std::int64_t count) {
+    std::fill_n(row(begin), count * cols_, Real<T>(0));
+  }
   [[nodiscard]] Real<T>* row(std::int64_t i) { return values_.data() + i * cols_; }
   [[nodiscard]] const Real<T>* row(std::int64_t i) const { return values_.data() + i * cols_; }
   /// Rows from `i` on, for GEMMs.
@@ -93,25 +98,27 @@ struct ScoreBlock {
       : sequence(b),
         begin(first_row),
         rows(std::min(kQueryBlock, shape.queries() - first_row)),
-        first_key(shape.first_seen(b, shape.place(first_row))),
-        cols(shape.place(first_row + rows - 1) + 1 - first_key) {}
+        first_key(shape.keys_before(shape.first_seen(b, shape.place(first_row)))),
+        cols(shape.keys_before(shape.place(first_row + rows - 1) + 1) - first_key) {}
 
   /// The columns that row `row` of the block sees.
   [[nodiscard]] SeenColumns seen(const AttentionShape& shape, std::int64_t row) const {
     const std::int64_t place = shape.place(begin + row);
-    return {.begin = shape.first_seen(sequence, place) - first_key, .end = place + 1 - first_key};
+    return {.begin = shape.keys_before(shape.first_seen(sequence, place)) - first_key,
+            .end = shape.keys_before(place + 1) - first_key};
   }
 
   std::int64_t sequence;
   std::int64_t begin;  ///< the first row
   std::int64_t rows;
-  std::int64_t first_key;  ///< place of the first column
+  std::int64_t first_key;  ///< the number of keys before the first column's
   std::int64_t cols;
 };
 
-/// Replaces scores[0, seen) with probabilities; returns the log-sum-exp.
+/// Replaces scores[0, seen) with probabilities; returns the log-sum-exp, -infinity of none.
 template <class R>
 MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t seen) {
+  if (seen == 0) return -std::numeric_limits<R>::infinity();
   const auto score = [scores](std::int64_t j) { return scores[j]; };
   const R largest = max_lanes<R>(seen, score);
   for (std::int64_t j = 0; j < seen; ++j) scores[j] = exponential(scores[j] - largest);
@@ -133,11 +140,11 @@ void attention_forward(const AttentionForward<T>& k) {
   const Real<T> scale = 1 / std::sqrt(s.divisor<Real<T>>());
   const auto cap = static_cast<Real<T>>(s.score_cap);
   HeadMatrix<T> query(s.queries(), s.head_dim);
-  HeadMatrix<T> key(s.seq_len, s.head_dim);
-  HeadMatrix<T> value(s.seq_len, s.values());
+  HeadMatrix<T> key(s.keys(), s.head_dim);
+  HeadMatrix<T> value(s.keys(), s.values());
   HeadMatrix<T> output(s.queries(), s.values());
   std::vector<Real<T>> block(
-      static_cast<std::size_t>(std::min(kQueryBlock, s.queries()) * s.seq_len));
+      static_cast<std::size_t>(std::min(kQueryBlock, s.queries()) * s.keys()));
   Real<T>* const scores = block.data();
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h) {
@@ -147,6 +154,13 @@ void attention_forward(const AttentionForward<T>& k) {
       value.load_keys(k.value.at(b, group), k.value.position, s);
       for (std::int64_t begin = 0; begin < s.queries(); begin += kQueryBlock) {
         const ScoreBlock at(s, b, begin);
+        // No row of this block sees a key: nothing is computed.
+        if (at.cols == 0) {
+          output.clear(begin, at.rows);
+          for (std::int64_t i = 0; i < at.rows; ++i)
+            k.log_sum_exp[(b * s.queries() + begin + i) * s.heads + h] = softmax_row(scores, 0);
+          continue;
+        }
         multiply(query.from(begin), key.from(at.first_key, true), {.data = scores, .row = at.cols},
                  at.rows, at.cols, s.head_dim);
         for (std::int64_t i = 0; i < at.rows; ++i) {
@@ -173,14 +187,14 @@ class AttentionBackwardRun {
         scale_(1 / std::sqrt(s_.divisor<Real<T>>())),
         cap_(static_cast<Real<T>>(s_.score_cap)),
         query_(s_.queries(), s_.head_dim),
-        key_(s_.seq_len, s_.head_dim),
-        value_(s_.seq_len, s_.values()),
+        key_(s_.keys(), s_.head_dim),
+        value_(s_.keys(), s_.values()),
         output_(s_.queries(), s_.values()),
         d_output_(output_),
         d_query_(query_),
         d_key_(key_),
         d_value_(value_),
-        probabilities_(static_cast<std::size_t>(std::min(kQueryBlock, s_.queries()) * s_.seq_len)),
+        probabilities_(static_cast<std::size_t>(std::min(kQueryBlock, s_.queries()) * s_.keys())),
         d_scores_(probabilities_) {}
 
   void run() {
@@ -209,6 +223,10 @@ class AttentionBackwardRun {
       const std::int64_t rows = at.rows;
       const std::int64_t cols = at.cols;
       const std::int64_t first = at.first_key;
+      if (cols == 0) {
+        d_query_.clear(begin, rows);
+        continue;
+      }
       const Matrix<Real<T>> p{.data = probabilities_.data(), .row = cols};
       const Matrix<Real<T>> ds{.data = d_scores_.data(), .row = cols};
       multiply(query_.from(begin), key_.from(first, true), p, rows, cols, s_.head_dim);

@@ -2,6 +2,7 @@
 #include "verify/cpu/kernels/check_positions.hpp"
 #include "verify/cpu/kernels/head_groups.hpp"
 #include "verify/cpu/kernels/key_columns.hpp"
+#include "verify/cpu/kernels/ring.hpp"
 #include "verify/cpu/kernels/run_kind.hpp"
 
 namespace mfsdp::kernels {
@@ -22,6 +23,16 @@ Result<void> run_kind(const KernelRun<K::attention_backward>& run) {
     attention_backward(k);
     return {};
   });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::attention_merge>& run) {
+  return run([](const auto& k) { attention_merge(k); });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::add_rows>& run) {
+  return run([](const auto& k) { add_rows(k); });
 }
 
 template <>

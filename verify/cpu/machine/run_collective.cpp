@@ -97,11 +97,18 @@ void exchange(std::span<const Member> members, std::size_t bytes) {
       std::memcpy(members[to].output + from * bytes, members[from].input + to * bytes, bytes);
 }
 
+/// Sends each member's input to the next, and the last one's to the first.
+void pass_on(std::span<const Member> members, std::size_t bytes) {
+  for (std::size_t from = 0; from < members.size(); ++from)
+    std::memcpy(members[(from + 1) % members.size()].output, members[from].input, bytes);
+}
+
 /// Overlapping operands must be in place: the smaller one is the member's part of the larger.
 Result<void> check_overlap(const Collective& collective, std::span<const Member> members) {
   const auto part = static_cast<std::size_t>(bytes_of(collective.count, collective.dtype).value);
   const std::size_t whole = part * members.size();
   const bool exchanges = collective.kind == CollectiveKind::all_to_all;
+  const bool passes = collective.kind == CollectiveKind::shift;
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
   for (std::size_t m = 0; m < members.size(); ++m) {
@@ -109,8 +116,8 @@ Result<void> check_overlap(const Collective& collective, std::span<const Member>
     const std::byte* output = members[m].output;
     const bool apart = input + (scatters || exchanges ? whole : part) <= output ||
                        output + (gathers || exchanges ? whole : part) <= input;
-    const bool in_place =
-        !exchanges && input + (scatters ? m * part : 0) == output + (gathers ? m * part : 0);
+    const bool in_place = !exchanges && !passes &&
+                          input + (scatters ? m * part : 0) == output + (gathers ? m * part : 0);
     if (!apart && !in_place)
       return fail("", fmt::format("input and output of member {} overlap, but not in place", m),
                   Fault::environment);
@@ -130,6 +137,10 @@ Result<void> run_collective(const Collective& collective, std::span<const Member
   }
   if (collective.kind == CollectiveKind::all_to_all) {
     exchange(members, part);
+    return {};
+  }
+  if (collective.kind == CollectiveKind::shift) {
+    pass_on(members, part);
     return {};
   }
   if (collective.reduction == Reduction::max) {

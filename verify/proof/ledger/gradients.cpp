@@ -243,6 +243,8 @@ void reduce(Ledger& s, const Collective& collective, const Spot& from, const Spo
 void run_collective(Ledger& s, const Collective& collective) {
   const FollowedOperand* output = gradient(s, collective.output);
   if (output == nullptr) return;
+  if (collective.kind == CollectiveKind::shift)
+    return go_astray(s, "MF306", *output, "but a shift leaves there what another rank has");
   const bool exchanges = collective.kind == CollectiveKind::all_to_all;
   if (exchanges && !unsummed_in(s, *output))
     return go_astray(

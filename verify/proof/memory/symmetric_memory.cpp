@@ -81,6 +81,7 @@ class SymmetricMemoryCheck {
 
   static std::string inability(const Collective& collective, const Communicator& communicator) {
     const bool by_engines = communicator.transport == Transport::copy_engine;
+    if (collective.kind == CollectiveKind::shift) return "a shift is sends and receives";
     if (collective.kind == CollectiveKind::all_to_all && !by_engines)
       return "no symmetric kernel does an all_to_all";
     if (collective.reduction == Reduction::none) return {};

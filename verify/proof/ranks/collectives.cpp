@@ -34,8 +34,10 @@ std::string misfit(const Collective& collective, std::int64_t size) {
   }
   const auto per_rank = Int128{collective.count};
   const bool gathers = collective.kind == CollectiveKind::all_gather;
-  const bool moves = gathers || collective.kind == CollectiveKind::all_to_all;
-  const Int128 whole = collective.kind == CollectiveKind::all_reduce ? per_rank : per_rank * size;
+  const bool passes = collective.kind == CollectiveKind::shift;
+  const bool moves = gathers || passes || collective.kind == CollectiveKind::all_to_all;
+  const bool is_of_one = passes || collective.kind == CollectiveKind::all_reduce;
+  const Int128 whole = is_of_one ? per_rank : per_rank * size;
   const Int128 input = gathers ? per_rank : whole;
   const Int128 output = collective.kind == CollectiveKind::reduce_scatter ? per_rank : whole;
   if (collective.input.elements() != input || collective.output.elements() != output)

@@ -88,6 +88,7 @@ class OperandCheck {
       sizes_.emplace_back("room", room_of(kernel));
     const std::int64_t parts = std::max<std::int64_t>(value("parts").value_or(1), 1);
     sizes_.emplace_back("queries", value("seq").value_or(0) / parts);
+    sizes_.emplace_back("keys", value("seq").value_or(0) / (value("key_parts") ? parts : 1));
     if (const auto rows = value("rows")) sizes_.emplace_back("places", checked_mul(*rows, parts));
     const auto head_dim = value("head_dim");
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys && head_dim) {
@@ -261,7 +262,7 @@ class OperandCheck {
     const std::int64_t rotated =
         checked_mul(checked_add(model.heads, model.kv_heads), model.head_dim);
     const bool values = operand.role == "value";
-    const bool gathered = config_.gathers_keys() && (operand.role == "key" || values);
+    const bool gathered = config_.has_chunks() && (operand.role == "key" || values);
     const std::int64_t all =
         gathered ? checked_mul(model.kv_heads, checked_mul(2, model.head_dim)) : model.qkv_width();
     const std::int64_t columns = values ? model.value_head_dim() : model.head_dim;

@@ -170,12 +170,17 @@ class SettingsCheck {
     return std::nullopt;
   }
 
+  [[nodiscard]] static bool rotates(KernelKind kind) {
+    return kind == rope_forward || kind == rope_backward || kind == qk_norm_rope_forward ||
+           kind == qk_norm_rope_backward || kind == qk_row_norm_rope_forward ||
+           kind == qk_row_norm_rope_backward;
+  }
+
   /// Attention and RoPE of a rank's part of each sequence: index on cp, of as many parts as ranks.
   [[nodiscard]] std::optional<std::string> check_share() const {
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
-    if (!attends && kernel_.kind != rope_forward && kernel_.kind != rope_backward)
-      return std::nullopt;
-    const std::int64_t ranks = config_.gathers_keys() ? config_.mesh.size(Axis::cp) : 0;
+    if (!attends && !rotates(kernel_.kind)) return std::nullopt;
+    const std::int64_t ranks = config_.has_chunks() ? config_.mesh.size(Axis::cp) : 0;
     const Attribute* part = kernel_.find_attribute("part");
     if (is_not("parts", {.num = ranks})) return unlike("parts", {.num = ranks});
     if (ranks == 0 && part != nullptr)
@@ -186,6 +191,11 @@ class SettingsCheck {
         if ((operand_of(kernel_, role) != nullptr) != (is_of_part == (ranks != 0)))
           return fmt::format("{} operand '{}'",
                              operand_of(kernel_, role) == nullptr ? "lacks" : "has", role);
+    const std::int64_t key_parts = attends && config_.passes_keys() ? 1 : 0;
+    if (is_not("key_parts", {.num = key_parts})) return unlike("key_parts", {.num = key_parts});
+    if (const std::int64_t shift = kernel_.attribute("shift");
+        shift < 0 || shift >= std::max<std::int64_t>(ranks, 1))
+      return fmt::format("has the keys of {} ranks before on cp, which has {}", shift, ranks);
     if (ranks == 0) return std::nullopt;
     if (part == nullptr) return "lacks attribute 'part'";
     if (attends)

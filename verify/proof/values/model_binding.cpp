@@ -103,7 +103,7 @@ class Binder {
         cells_(cells),
         findings_(findings),
         config_(config_on_rank(program_.config)),
-        lora_(config_) {}
+        lora_(linear_config_on_rank(program_.config)) {}
 
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
@@ -181,8 +181,13 @@ class Binder {
       case KernelKind::loss_finish:
       case KernelKind::norm_finish:
       case KernelKind::token_copy: return;
-      default: bind_step(kernel);
+      case KernelKind::add_rows:
+      case KernelKind::attention_merge:
+        if (!divided().ring) break;
+        return;
+      default: break;
     }
+    bind_step(kernel);
   }
 
   /// The largest magnitude of a value, or a cast of it.
@@ -466,7 +471,8 @@ class Binder {
   [[nodiscard]] Divided divided() const {
     return {.experts = program_.config.is_expert_parallel(),
             .sequences = program_.config.mesh.size(Axis::cp) > 1,
-            .keys = program_.config.gathers_keys()};
+            .keys = program_.config.has_chunks(),
+            .ring = program_.config.passes_keys()};
   }
 
   /// States that it works on rows that ranks have sent.

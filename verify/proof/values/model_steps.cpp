@@ -270,14 +270,16 @@ constexpr std::array kDealtTables{
 
 /// In place of these kinds' others, where ranks share sequences.
 constexpr std::array kSharedSequenceTables{
-    table(context_parallel::kSteps, [](M model) { return rotates_heads(model) && !model.qk_norm; }),
+    table(context_parallel::kSteps, rotates_heads),
+    table(context_parallel::kRopeOfSequences,
+          [](M model) { return rotates_heads(model) && !model.qk_norm; }),
+    table(context_parallel::kHeadNormsOfSequences,
+          [](M model) { return model.qk_norm && !model.traits().whole_qk_norms; }),
 };
 
-/// The same, where ranks gather keys.
-constexpr std::array kGatheredKeyTables{
-    table(context_parallel::kGatheredSteps,
-          [](M model) { return rotates_heads(model) && !model.qk_norm; }),
-};
+/// The same, where ranks gather keys, and where keys go around.
+constexpr std::array kGatheredKeyTables{table(context_parallel::kGatheredSteps, rotates_heads)};
+constexpr std::array kRingTables{table(context_parallel::kRingSteps, rotates_heads)};
 
 const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& model,
                          std::size_t place) {
@@ -294,14 +296,16 @@ const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_
                            std::optional<ParameterRole> parameter, const Divided& divided) {
   if (variant < 0 || variant >= static_cast<std::int64_t>(steps::kVariants)) return nullptr;
   const std::size_t place = steps::place_of(kind, static_cast<std::size_t>(variant), parameter);
-  const std::span<const steps::StepTable> shared =
-      divided.keys ? std::span(steps::kGatheredKeyTables) : std::span(steps::kSharedSequenceTables);
+  using Tables = std::span<const steps::StepTable>;
+  const Tables shared = divided.ring   ? Tables(steps::kRingTables)
+                        : divided.keys ? Tables(steps::kGatheredKeyTables)
+                                       : Tables(steps::kSharedSequenceTables);
   // No other step attends: one on a rank's tokens would see a part of each sequence.
   if (divided.sequences && context_parallel::is_of_sequences(kind, divided.keys))
     return steps::find_in(shared, model, place);
   const ModelStep* step = nullptr;
   if (divided.sequences) step = steps::find_in(shared, model, place);
-  if (divided.experts) step = steps::find_in(steps::kDealtTables, model, place);
+  if (step == nullptr && divided.experts) step = steps::find_in(steps::kDealtTables, model, place);
   return step != nullptr ? step : steps::find_in(steps::kTables, model, place);
 }
 

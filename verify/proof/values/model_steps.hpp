@@ -203,6 +203,12 @@ enum class Value : std::uint8_t {
   d_query,
   d_all_keys,  ///< a rank's term, of its queries
   d_own_keys,
+  // Keys and values of one rank at a time, which go around; what is made with the keys of some ranks.
+  held_keys,
+  attention_part,
+  log_sum_exp_part,
+  d_query_part,
+  d_held_keys,
   // The softmax of each row: over the part of the vocabulary that a rank of tp has, and the parts of
   // all ranks.
   own_softmax,
@@ -273,9 +279,11 @@ constexpr auto value_names(Value) {
       "d_qkv of whole sequences", "d_qkv by groups of heads", "keys and values of a rank's tokens",
       "keys and values of all tokens", "gradient of queries",
       "a rank's term of the gradient of keys and values of all tokens",
-      "gradient of keys and values of a rank's tokens", "part of a softmax", "parts of a softmax",
-      "the weight of qkv", "the weight of attention_out", "the weight of gate_up",
-      "the weight of down", "no largest magnitude");
+      "gradient of keys and values of a rank's tokens", "keys and values of one rank's tokens",
+      "part of attention", "part of log_sum_exp", "part of the gradient of queries",
+      "terms of the gradient of keys and values of one rank's tokens", "part of a softmax",
+      "parts of a softmax", "the weight of qkv", "the weight of attention_out",
+      "the weight of gate_up", "the weight of down", "no largest magnitude");
 }
 
 /// The form in which a value is held. A cast is of one FP8 type, which its scale is for.
@@ -376,11 +384,12 @@ struct ModelStep {
 }
 
 /// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence. Ranks
-/// that divide tokens exchange heads, or gather keys.
+/// that divide tokens exchange heads, or keys.
 struct Divided {
   bool experts = false;
   bool sequences = false;
-  bool keys = false;  ///< gathered
+  bool keys = false;  ///< each has all heads, with queries of its own tokens
+  bool ring = false;  ///< and the keys of one rank at a time
 };
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.

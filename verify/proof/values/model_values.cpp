@@ -15,11 +15,15 @@ namespace mfsdp {
 /// Tokens belong to no block, and casts of weights to no microbatch.
 ValueKey ModelValues::key_of(const OwnedValue& term, const ValueKey& base) const {
   const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
-  return {.value = term.value,
-          .owner = term.value == Value::tokens ? 0 : owner,
-          .microbatch = is_weight(term.value) ? step_number() : base.microbatch,
-          .layout = base.layout,
-          .form = term.form};
+  ValueKey key{.value = term.value,
+               .owner = term.value == Value::tokens ? 0 : owner,
+               .microbatch = is_weight(term.value) ? step_number() : base.microbatch,
+               .layout = base.layout,
+               .form = term.form,
+               .shift = base.shift,
+               .steps = base.steps};
+  keep_ring_step(term.value, key);
+  return key;
 }
 
 ModelValues::ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts,
@@ -57,6 +61,7 @@ void ModelValues::read(std::uint32_t instance) {
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::amax_history) read_history(*kernel);
   if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
+  if (adds_in_ring(kernel->kind)) read_sum(*kernel);
   if (is_update(*kernel)) check_step_block(*kernel);
 }
 
@@ -74,6 +79,8 @@ void ModelValues::write(std::uint32_t instance) {
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::amax_history) return write_history(*kernel);
+  if (binding_.step_of[at.op_index] == kNone && adds_in_ring(kernel->kind))
+    return write_sum(*kernel);
   if (kernel->kind == KernelKind::token_copy) {
     if (const CellUse* output = use_of(operand_of(*kernel, "output")))
       put(*output, {.value = Value::tokens, .owner = 0, .microbatch = microbatch_}, 0);
@@ -131,6 +138,7 @@ void ModelValues::read_step(const BoundStep& step) {
   else
     find_owner(step);
   if (base_.value == Value::excused) return;
+  find_ring_step();
   check_fp8_block();
   check_window();
   layouts_.clear();
@@ -360,8 +368,8 @@ void ModelValues::check_outside(const CellUse& use) {
                                 to_string(wanted)));
 }
 
-/// Collectives move three kinds of model values, rows of experts, rows of heads, and keys: `base_` is then
-/// the received value. Weights, gradients and sums are followed elsewhere.
+/// Collectives move three kinds of model values, rows of experts, rows of heads, and keys: `base_` is
+/// then the received value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
   const CellUse* input = use_of(&collective.input);
   if (input == nullptr || collective.kind == CollectiveKind::send ||
@@ -381,36 +389,41 @@ void ModelValues::exchange(const Collective& collective) {
   const std::vector<Axis> axes =
       with_several_ranks(communicator.axes, unrolled_.program->config.mesh);
   const bool shares_sequences = unrolled_.program->config.mesh.size(Axis::cp) > 1;
-  const auto received =
-      shares_sequences
-          ? context_parallel::received_of(first.value, collective.kind, collective.reduction)
-      : collective.kind == CollectiveKind::all_to_all ? expert_parallel::received_of(first.value)
-                                                      : std::nullopt;
-  const Axis along = shares_sequences ? Axis::cp : Axis::ep;
-  if (!received || axes != std::vector{along})
-    return report_mismatch(
-        shares_sequences
-            ? fmt::format("moves {} by a {}; expected {}", in_words(first),
-                          to_string(collective.kind),
-                          unrolled_.program->config.gathers_keys()
-                              ? "an all_gather over cp of a rank's keys, or a reduce_scatter of "
-                                "terms of gradients of all keys"
-                              : "an all_to_all over cp of a value that is whole by rows or by "
-                                "heads")
-            : fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
-                          "the ranks of its experts read",
-                          in_words(first), to_string(collective.kind)));
+  const bool deals = collective.kind == CollectiveKind::all_to_all;
+  auto received = shares_sequences ? context_parallel::received_of(first.value, collective.kind,
+                                                                   collective.reduction)
+                                   : std::nullopt;
+  const bool of_experts = !received && deals && expert_parallel::received_of(first.value);
+  if (of_experts) received = expert_parallel::received_of(first.value);
+  if (!received || axes != std::vector{of_experts ? Axis::ep : Axis::cp})
+    return report_mismatch(fmt::format("moves {} by a {}; expected {}", in_words(first),
+                                       to_string(collective.kind),
+                                       expected_move(of_experts || !shares_sequences)));
   if (key.value == Value::unknown)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
   // Rows that several ranks of tp sent would be several rows at the experts.
   const ValueLayout wanted = !follows_layouts() ? ValueLayout::whole
-                             : shares_sequences ? ValueLayout::columns
-                                                : ValueLayout::rows;
+                             : of_experts       ? ValueLayout::rows
+                                                : ValueLayout::columns;
   if (key.layout != wanted)
     return report_mismatch(fmt::format("sends {}; expected layout {} along {}", in_words(first),
                                        to_string(wanted), to_string(kLayoutAxis)));
   base_ = {
       .value = *received, .owner = key.owner, .microbatch = key.microbatch, .layout = key.layout};
+  if (collective.kind == CollectiveKind::shift) base_ = passed_on(key);
+}
+
+/// The collectives that move values of rows of experts, or of ranks that share sequences.
+const char* ModelValues::expected_move(bool of_experts) const {
+  const PlanConfig& config = unrolled_.program->config;
+  if (of_experts) return "an all_to_all over ep of a value that the ranks of its experts read";
+  if (config.passes_keys())
+    return "a shift over cp of one rank's keys, or of terms of their gradients";
+  if (config.gathers_keys())
+    return "an all_gather over cp of a rank's keys, or a reduce_scatter of terms of gradients of "
+           "all "
+           "keys";
+  return "an all_to_all over cp of a value that is whole by rows or by heads";
 }
 
 /// Collectives over the axis of layouts move all of a value from one layout to another.
@@ -624,8 +637,8 @@ std::string ModelValues::in_words(const ValueKey& key) const {
       key.layout == ValueLayout::whole
           ? ""
           : fmt::format(", {} along {}", to_string(key.layout), to_string(kLayoutAxis));
-  return fmt::format("{}'{}' of {}, {} {}{}", form, to_string(key.value), owner, unit,
-                     key.microbatch, layout);
+  return fmt::format("{}'{}' of {}, {} {}{}{}", form, to_string(key.value), owner, unit,
+                     key.microbatch, layout, ring_words(key));
 }
 
 }  // namespace mfsdp

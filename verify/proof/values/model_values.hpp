@@ -23,9 +23,17 @@ struct ValueKey {
   std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
   ValueLayout layout = ValueLayout::whole;
   ValueForm form = ValueForm::whole;
+  // Of rings (ring_values.cpp); 0 of all other values.
+  std::uint8_t shift = 0;   ///< the keys are of as many ranks before this one, around
+  std::uint64_t steps = 0;  ///< by bit: what was made with the keys of as many ranks before
 
   friend bool operator==(const ValueKey&, const ValueKey&) = default;
 };
+
+/// Adds what was made with the keys of some ranks to what was made with those of others.
+[[nodiscard]] constexpr bool adds_in_ring(KernelKind kind) {
+  return kind == KernelKind::add_rows || kind == KernelKind::attention_merge;
+}
 
 /// The known contents of a cell.
 struct ValueCell {
@@ -106,7 +114,16 @@ class ModelValues {
   void find_layouts(const BoundStep& step);
   void check_gradient(const BoundStep& step, ValueLayout layout);
   void exchange(const Collective& collective);
+  [[nodiscard]] const char* expected_move(bool of_experts) const;
   void move_layout(const Collective& collective, const ValueKey& key);
+  // Rings (ring_values.cpp).
+  void find_ring_step();
+  void keep_ring_step(Value value, ValueKey& key) const;
+  [[nodiscard]] ValueKey passed_on(ValueKey key) const;
+  [[nodiscard]] ValueKey completed(ValueKey key) const;
+  [[nodiscard]] static std::string ring_words(const ValueKey& key);
+  void read_sum(const Kernel& kernel);
+  void write_sum(const Kernel& kernel);
   void gather_softmax(const Collective& collective, const CellUse& input);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
@@ -159,6 +176,7 @@ class ModelValues {
   std::uint32_t kept_until_ = 0;  ///< the last microbatch of which the history has them
   /// Largest magnitudes that the instance has read, by cell; a collective's are reduced.
   std::vector<ValueKey> amaxes_;
+  std::vector<ValueKey> sums_;  ///< that a kernel of a ring makes
   std::int64_t first_row_ = 0;
   std::int64_t moved_from_ = 0;                     ///< byte of the value that a collective moves
   std::vector<ReadLayout> layouts_;                 ///< of what it reads, where they are followed

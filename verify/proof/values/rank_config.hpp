@@ -1,19 +1,26 @@
 // The model as the kernels of one rank have it.
 #pragma once
 
+#include <utility>
+
 #include "core/plan/config.hpp"
 
 namespace mfsdp {
 
-/// With tp each rank has an equal number of heads and of the MLP's features, with cp an equal number
-/// of heads in attention, if these are what ranks exchange. Everything else is as configured. A size that the ranks do not divide
-/// stays whole, which no kernel of a rank then has.
-[[nodiscard]] inline PlanConfig config_on_rank(PlanConfig config) {
+/// With tp each rank has an equal number of heads and of the MLP's features. Everything else is as
+/// configured. A size that the ranks do not divide stays whole, which no kernel of a rank then has.
+[[nodiscard]] inline PlanConfig linear_config_on_rank(PlanConfig config) {
   const std::int64_t ranks = config.mesh.size(Axis::tp);
   ModelShape& model = config.model;
   for (std::int64_t* size : {&model.heads, &model.kv_heads, &model.intermediate})
     if (*size % ranks == 0) *size /= ranks;
-  const std::int64_t parts = config.gathers_keys() ? 1 : config.mesh.size(Axis::cp);
+  return config;
+}
+/// The same of attention, where ranks of cp have other heads if these are what they exchange.
+[[nodiscard]] inline PlanConfig config_on_rank(PlanConfig config) {
+  config = linear_config_on_rank(std::move(config));
+  ModelShape& model = config.model;
+  const std::int64_t parts = config.has_chunks() ? 1 : config.mesh.size(Axis::cp);
   for (std::int64_t* size : {&model.heads, &model.kv_heads})
     if (*size % parts == 0) *size /= parts;
   return config;

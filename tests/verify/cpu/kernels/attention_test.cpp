@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <functional>
+
 #include "tests/verify/cpu/kernels/gradients.hpp"
+#include "verify/cpu/kernels/ring.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -373,6 +376,99 @@ RC_GTEST_PROP(Attention, PartsOfASequenceMakeTheWhole, ()) {
       for (std::int64_t i = 0; i < keys; ++i)
         sum[static_cast<std::size_t>(place * c.row() + queries + i)] +=
             d_keys[static_cast<std::size_t>(s.key_row(place) * keys + i)];
+  }
+  RC_ASSERT(relative_error(sum, whole) < 1e-12);
+}
+
+/// Rows of one part of the sequence, `width` columns of `from` from `column` on.
+Values rows_of(const Values& from, const AttentionShape& s, std::int64_t row, std::int64_t column,
+               std::int64_t width) {
+  Values rows;
+  for (std::int64_t i = 0; i < s.queries(); ++i) {
+    const auto begin = from.begin() + s.place(i) * row + column;
+    rows.insert(rows.end(), begin, begin + width);
+  }
+  return rows;
+}
+
+/// A rank has the keys of one part after the other: merged outputs are those of the whole sequence,
+/// and gradients add up to them. A part of which no query sees a key adds nothing.
+RC_GTEST_PROP(Attention, StepsOfARingMakeTheWhole, ()) {
+  AttentionCase c = any_case();
+  c.s.batch = 1;
+  const std::int64_t parts = *rc::gen::inRange(2, 5);
+  c.s.seq_len = 2 * parts * *rc::gen::inRange(1, 4);
+  const bool documents = !c.positions.empty();
+  c = AttentionCase(c.s, 3);
+  if (documents) c.cut_documents([](std::int64_t) { return *rc::gen::inRange(0, 3) == 0; });
+  c.forward();
+  const Values d_output = c.random(std::ssize(c.output));
+  const Values whole = c.backward(d_output);
+  Values sum(whole.size(), 0.0);
+  const std::int64_t queries = c.s.heads * c.s.head_dim;
+  const std::int64_t keys = c.s.kv_heads * c.s.head_dim;
+  const std::int64_t key_values = c.s.kv_heads * (c.s.head_dim + c.s.values());
+  for (std::int64_t part = 0; part < parts; ++part) {
+    AttentionShape s = c.shape();
+    s.share = {.parts = parts, .part = part, .is_part = true};
+    s.key_parts = 1;
+    const std::int64_t rows = s.queries();
+    const Values query = rows_of(c.qkv, s, c.row(), 0, queries);
+    const Values d_out = rows_of(d_output, s, c.width(), 0, c.width());
+    Values output, log_sum_exp;
+    std::vector<AttentionForward<double>> steps;
+    std::vector<Values> held;
+    for (s.shift = 0; s.shift < parts; ++s.shift) {
+      AttentionShape of_keys = s;
+      of_keys.share = s.share.before(s.shift);
+      held.push_back(rows_of(c.qkv, of_keys, c.row(), queries, key_values));
+      Values made(d_out.size()), exponents(static_cast<std::size_t>(rows * s.heads));
+      const double* const block = held.back().data();
+      steps.push_back(
+          {.shape = s,
+           .query = heads_in_rows<const double>(query.data(), rows, s.head_dim, queries, 0),
+           .key = heads_in_rows<const double>(block, rows, s.head_dim, key_values, 0),
+           .value = heads_in_rows<const double>(block, rows, s.values(), key_values, keys),
+           .output = heads_in_rows(made.data(), rows, s.values(), c.width(), 0),
+           .log_sum_exp = exponents.data()});
+      attention_forward(steps.back());
+      if (s.shift == 0) {
+        output = made;
+        log_sum_exp = exponents;
+        continue;
+      }
+      attention_merge<double>({.rows = rows,
+                               .heads = s.heads,
+                               .head_dim = s.values(),
+                               .output = output.data(),
+                               .log_sum_exp = log_sum_exp.data(),
+                               .other = made.data(),
+                               .other_log_sum_exp = exponents.data()});
+    }
+    RC_ASSERT(relative_error(output, rows_of(c.output, s, c.width(), 0, c.width())) < 1e-12);
+    for (const AttentionForward<double>& step : steps) {
+      Values d_query(query.size()), d_keys(held[0].size());
+      attention_backward<double>(
+          {.shape = step.shape,
+           .query = step.query,
+           .key = step.key,
+           .value = step.value,
+           .output = heads_in_rows<const double>(output.data(), rows, s.values(), c.width(), 0),
+           .d_output = heads_in_rows<const double>(d_out.data(), rows, s.values(), c.width(), 0),
+           .log_sum_exp = log_sum_exp.data(),
+           .d_query = heads_in_rows(d_query.data(), rows, s.head_dim, queries, 0),
+           .d_key = heads_in_rows(d_keys.data(), rows, s.head_dim, key_values, 0),
+           .d_value = heads_in_rows(d_keys.data(), rows, s.values(), key_values, keys)});
+      const SequenceShare of_keys = s.share.before(step.shape.shift);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const auto to = sum.begin() + s.place(i) * c.row();
+        const auto from = d_query.begin() + i * queries;
+        std::transform(from, from + queries, to, to, std::plus<>());
+        const auto to_keys = sum.begin() + of_keys.place(i, s.seq_len) * c.row() + queries;
+        const auto from_keys = d_keys.begin() + i * key_values;
+        std::transform(from_keys, from_keys + key_values, to_keys, to_keys, std::plus<>());
+      }
+    }
   }
   RC_ASSERT(relative_error(sum, whole) < 1e-12);
 }

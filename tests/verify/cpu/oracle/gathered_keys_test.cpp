@@ -1,5 +1,5 @@
-// A plan of four ranks that share a sequence and gather keys, on the CPU: loss and gradients are those
-// of one rank with the whole sequence. Tokens are cut here, by a rule written down once more.
+// A plan of four ranks that share a sequence and gather keys or pass them around, on the CPU: loss and
+// gradients are those of one rank with the whole sequence. Tokens are cut here, by a rule written down once more.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -41,13 +41,13 @@ void take_chunks(std::int64_t rank, std::span<const std::int32_t> whole,
     own[at++] = whole[static_cast<std::size_t>(2 * kTokens + t)];
 }
 
-TEST(GatheredKeys, HaveTheLossAndTheGradientsOfOneRank) {
+void expect_one_rank(ContextExchange exchange) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     PlanConfig config = one_sequence();
     const Program whole = build_program(config, {}).value();
     config.recompute.kind = recompute;
     config.mesh.resize(Axis::cp, kSharing);
-    config.cp_comm = ContextExchange::all_gather;
+    config.cp_comm = exchange;
     const Program shared = build_program(config, {}).value();
     const test::Tensors weights = test::random_weights(whole, 1);
     const test::Batches batch = test::random_batches(whole, 2);
@@ -64,6 +64,11 @@ TEST(GatheredKeys, HaveTheLossAndTheGradientsOfOneRank) {
       EXPECT_LT(test::relative_error(found.gradients.at(name), values), 1e-9) << name;
   }
 }
+
+TEST(GatheredKeys, HaveTheLossAndTheGradientsOfOneRank) {
+  expect_one_rank(ContextExchange::all_gather);
+}
+TEST(Rings, HaveTheLossAndTheGradientsOfOneRank) { expect_one_rank(ContextExchange::p2p); }
 
 }  // namespace
 }  // namespace mfsdp

@@ -1,0 +1,11 @@
+// Ranks of cp that have the keys and values of one rank at a time.
+#pragma once
+
+#include "verify/checker/step_state.hpp"
+
+namespace mfsdp::checker {
+
+/// What was made with the keys of some ranks is added to what was made with those of others.
+void add_ring_parts(StepState& state, const Op& op);
+
+}  // namespace mfsdp::checker
