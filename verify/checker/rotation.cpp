@@ -44,7 +44,7 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> other_rop
   const Int norms = whole_norms_ ? 2 : rotated;  // of a token
   const Flow query = weight("q_norm", {whole_norms_ ? heads_ * head_dim_ : head_dim_});
   const Flow key = weight("k_norm", {whole_norms_ ? kv_heads_ * head_dim_ : head_dim_});
-  const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
+  const Flow columns = in_rows(reads("query_key", compute_, heads, as_attended("qkv")), all);
   const Int partial_rows = std::min(rows_, Int{256});
   const Shape partials =
       whole_norms_ ? Shape{partial_rows, rotated * head_dim_} : Shape{2 * partial_rows, head_dim_};
