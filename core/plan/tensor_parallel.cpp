@@ -37,11 +37,11 @@ Result<void> check_heads_of_both(const PlanConfig& config) {
   return {};
 }
 
-/// What parts of heads of keys cannot be combined with.
+/// Refuses what parts of heads of keys cannot be combined with.
 Result<void> check_key_parts(const PlanConfig& config) {
   if (key_holders(config.model, config.mesh.size(Axis::tp)) == 1) return {};
-  const std::string more = fmt::format("more ranks than the {} key-value heads, beside ",
-                                       config.model.kv_heads);
+  const std::string more =
+      fmt::format("more ranks than the {} key-value heads, beside ", config.model.kv_heads);
   if (config.mesh.size(Axis::cp) > 1) return no_tp_with(more + "--cp");
   if (config.has_lora()) return no_tp_with(more + "--lora-rank");
   if (config.model.traits().sinks) return no_tp_with(more + "attention sinks");
@@ -58,9 +58,9 @@ std::int64_t key_holders(const ModelShape& model, std::int64_t ranks) {
 Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens, std::int64_t ranks) {
   const std::int64_t holders = key_holders(model, ranks);
   if (model.head_dim % holders != 0)
-    return fail("--tp", fmt::format("expected a number of ranks of which as many hold each of the {} "
-                                    "key-value heads as divide its {} elements, got {}",
-                                    model.kv_heads, model.head_dim, ranks));
+    return fail("--tp", fmt::format("expected a number of ranks of which those of each of the {} "
+                                    "key-value heads divide its {} elements, got {}: {} for each",
+                                    model.kv_heads, model.head_dim, ranks, holders));
   return check_equal_shares("--tp", ranks,
                             {{"attention heads", model.heads},
                              {"key-value heads", checked_mul(model.kv_heads, holders)},

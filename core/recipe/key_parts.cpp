@@ -26,10 +26,9 @@ void KeyParts::join(const std::string& suffix) {
   const auto columns = [&](const char* role, std::int64_t begin) {
     return strided(on(role, qkv), {s_.qkv, 1}, begin);
   };
-  b_.kernel("key_part.take" + suffix, KernelKind::take_keys,
-            {{"key_cols", cols()}, {"rows", s_.tokens}},
-            {columns("key", s_.attention), columns("value", s_.attention + cols()),
-             on("output", part)});
+  b_.kernel(
+      "key_part.take" + suffix, KernelKind::take_keys, {{"key_cols", cols()}, {"rows", s_.tokens}},
+      {columns("key", s_.attention), columns("value", s_.attention + cols()), on("output", part)});
   b_.gather_parts("key_parts.gather" + suffix, Axis::tp,
                   shaped(on("input", part), Access::read, s_.compute, {s_.tokens, 2 * cols()}),
                   shaped(on("output", parts), Access::write, s_.compute,
@@ -41,18 +40,15 @@ void KeyParts::join(const std::string& suffix) {
 void KeyParts::split_gradients() {
   b_.kernel("d_key_parts.split", KernelKind::split_key_parts, sizes(false),
             {on("input", "d_qkv.heads"), on("parts", "d_key_parts")});
-  b_.sum_parts("d_key_parts.sums", Axis::tp,
-               shaped(on("input", "d_key_parts"), Access::read, s_.compute,
-                      {s_.tensor_ranks * s_.tokens, 2 * cols()}),
-               shaped(on("output", "d_key_part"), Access::write, s_.compute,
-                      {s_.tokens, 2 * cols()}));
-  b_.kernel("d_qkv.join", KernelKind::join_keys,
-            {{"cols", s_.qkv},
-             {"key_cols", cols()},
-             {"query_cols", s_.attention},
-             {"rows", s_.tokens}},
-            {queries("d_qkv.heads", s_.qkv_row), on("key_value", "d_key_part"),
-             on("output", "d_qkv")});
+  b_.sum_parts(
+      "d_key_parts.sums", Axis::tp,
+      shaped(on("input", "d_key_parts"), Access::read, s_.compute,
+             {s_.tensor_ranks * s_.tokens, 2 * cols()}),
+      shaped(on("output", "d_key_part"), Access::write, s_.compute, {s_.tokens, 2 * cols()}));
+  b_.kernel(
+      "d_qkv.join", KernelKind::join_keys,
+      {{"cols", s_.qkv}, {"key_cols", cols()}, {"query_cols", s_.attention}, {"rows", s_.tokens}},
+      {queries("d_qkv.heads", s_.qkv_row), on("key_value", "d_key_part"), on("output", "d_qkv")});
 }
 
 }  // namespace mfsdp::recipe

@@ -16,18 +16,15 @@ LatentAttention::LatentAttention(Builder& builder, std::vector<RecipeOperand> ro
       width_(model_.kv_latent + model_.rotary_dim),
       q_{.weight = P::q, .outputs = model_.heads * model_.head_dim, .inputs = builder.sizes.hidden},
       q_a_{.weight = P::q_a, .outputs = model_.query_latent, .inputs = builder.sizes.hidden},
-      q_b_{.weight = P::q_b,
-           .outputs = heads_ * model_.head_dim,
-           .inputs = model_.query_latent},
+      q_b_{.weight = P::q_b, .outputs = heads_ * model_.head_dim, .inputs = model_.query_latent},
       kv_a_{.weight = P::kv_a, .outputs = width_, .inputs = builder.sizes.hidden},
       kv_b_{.weight = P::kv_b,
             .outputs = heads_ * model_.key_value_dim(),
             .inputs = model_.kv_latent} {}
 
 std::vector<Attribute> LatentAttention::head_sizes(bool forward) const {
-  std::vector<Attribute> sizes{{"head_dim", model_.head_dim},
-                               {"heads", heads_},
-                               {"key_value_dim", model_.key_value_dim()}};
+  std::vector<Attribute> sizes{
+      {"head_dim", model_.head_dim}, {"heads", heads_}, {"key_value_dim", model_.key_value_dim()}};
   if (forward) sizes.emplace_back("latent_width", width_);
   sizes.emplace_back("qkv_dim", 2 * model_.head_dim + model_.value_head_dim());
   sizes.emplace_back("rows", tokens_);

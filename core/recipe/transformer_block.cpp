@@ -603,13 +603,14 @@ class BlockRecipe {
     const std::int64_t key_width = model_.qk_norm_width(model_.kv_heads);
     const std::int64_t keys_begin = s_.norm_rows * query_width;
     b_.declare_partials("qk_norm.partials", keys_begin + s_.norm_rows * key_width);
-    b_.kernel("qk_norm.backward",
-              traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_backward
-                                     : KernelKind::qk_norm_rope_backward,
-              qk_norm_sizes(),
-              with_positions({gradient, strided(on("query_key", by_heads("qkv")), strides), rope_table(),
-                              on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
-                              weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
+    b_.kernel(
+        "qk_norm.backward",
+        traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_backward
+                               : KernelKind::qk_norm_rope_backward,
+        qk_norm_sizes(),
+        with_positions({gradient, strided(on("query_key", by_heads("qkv")), strides), rope_table(),
+                        on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
+                        weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
     b_.norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, "qk_norm.partials",
                         query_width);
     b_.norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, "qk_norm.partials", key_width,
@@ -621,7 +622,7 @@ class BlockRecipe {
     if (!bias_of(bias)) return;
     add_bias_gradient(bias, std::move(d_output), s_.tokens, cols);
   }
-  /// Of a projection back to the residual stream. A rank of tp has its rows of the gradient.
+  /// The same for a projection back to the residual stream: a rank of tp has rows of its gradient.
   void bias_of_sum_backward(ParameterRole bias, RecipeOperand d_output) {
     if (!bias_of(bias)) return;
     if (b_.shares_blocks()) d_output = residual_gradient("d_output");

@@ -97,8 +97,7 @@ void Model::add_latent_keys() {
   const Shape normed{rows_, kv_latent_};
   const Int partial_rows = std::min(rows_, Int{256});
   const Flow scale = weight("kv_a_norm", {kv_latent_});
-  std::map<std::string, Json> sizes{
-      {"cols", kv_latent_}, {"latent_width", width}, {"rows", rows_}};
+  std::map<std::string, Json> sizes{{"cols", kv_latent_}, {"latent_width", width}, {"rows", rows_}};
   sizes["epsilon"] = latent_epsilon();
   add({.kernel = "latent_norm_forward",
        .attributes = sizes,
@@ -135,20 +134,19 @@ void Model::add_latent() {
                                     {"rows", tokens}};
   add({.kernel = "latent_heads_backward",
        .attributes = sizes,
-       .flows = in_documents({reads("d_output", compute_, all, "d_qkv"), table,
-                              makes("d_query", compute_, queries, "d_queries"),
-                              makes("d_key_value", compute_, key_values, "d_keys and values"),
-                              makes("d_turned", compute_, {tokens, turned_},
-                                    in_terms("kv_b", 0, "d_turned"))})});
+       .flows = in_documents(
+           {reads("d_output", compute_, all, "d_qkv"), table,
+            makes("d_query", compute_, queries, "d_queries"),
+            makes("d_key_value", compute_, key_values, "d_keys and values"),
+            makes("d_turned", compute_, {tokens, turned_}, in_terms("kv_b", 0, "d_turned"))})});
   sizes["latent_width"] = kv_latent_ + turned_;
   add({.kernel = "latent_heads_forward",
        .attributes = sizes,
-       .flows =
-           in_documents({reads("query", compute_, queries, "queries"),
-                         reads("key_value", compute_, key_values, "keys and values"),
-                         reads("latent", compute_, {tokens, kv_latent_ + turned_},
-                               of_all_rows("kv_b", 0, "kv vector")),
-                         table, makes("output", compute_, all, "qkv")})});
+       .flows = in_documents({reads("query", compute_, queries, "queries"),
+                              reads("key_value", compute_, key_values, "keys and values"),
+                              reads("latent", compute_, {tokens, kv_latent_ + turned_},
+                                    of_all_rows("kv_b", 0, "kv vector")),
+                              table, makes("output", compute_, all, "qkv")})});
 }
 
 }  // namespace mfsdp::checker

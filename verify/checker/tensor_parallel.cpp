@@ -12,7 +12,7 @@
 // makes of them the rows of all tokens, which have a name of their own too.
 //
 // With more ranks than heads of keys, several ranks that follow each other hold one head, each equal
-// parts of its key's and its value's columns. An all-gather tells all ranks the parts of all, of which
+// parts of its key's and its value's columns. An all-gather sends all ranks the parts of all, of which
 // each takes its head's. Backward each has a term of the gradients of these, and 0 for all others; a
 // reduce-scatter leaves each rank the sums of its own part.
 //
@@ -43,9 +43,9 @@ void Model::read_tensor_ranks(const PlanView& view) {
   tensor_ranks_ = view.ranks_on("tp");
   if (tensor_ranks_ == 1) return;
   const bool has_mlp = experts_ == 0 || !dense_.empty();
-  const bool others = (latent_ && query_latent_ == 0) || !rotates_ || !input_norms_ || (qk_norm_ && whole_norms_) ||
-                      (!balance_.is_null() && batch_ != 1) || exact_ || fp8_ ||
-                      config_.contains("base_dtype") || view.classes > 1 ||
+  const bool others = (latent_ && query_latent_ == 0) || !rotates_ || !input_norms_ ||
+                      (qk_norm_ && whole_norms_) || (!balance_.is_null() && batch_ != 1) ||
+                      exact_ || fp8_ || config_.contains("base_dtype") || view.classes > 1 ||
                       config_.at("optimizer") == "muon";
   const Int heads_apart = times(tensor_ranks_, context_ranks_);
   if (tensor_ranks_ > kv_heads_ && tensor_ranks_ % kv_heads_ == 0)
@@ -64,9 +64,9 @@ void Model::read_tensor_ranks(const PlanView& view) {
     refuse("groups: this checker does not know latent vectors of rows that each rank has");
   if (biases_ && !splits_rows_)
     refuse("groups: this checker does not know biases of sums that each rank has whole");
-  std::map<std::string, Int> wanted{
-      {"attention_out", 1}, {"down", 1}, {"gate_up", 0},  {"kv_b", 0},
-      {"q_b", 0},           {"qkv", 0},  {"qkv_bias", 0}, {"sinks", 0}};
+  std::map<std::string, Int> wanted{{"attention_out", 1}, {"down", 1}, {"gate_up", 0},
+                                    {"kv_b", 0},          {"q_b", 0},  {"qkv", 0},
+                                    {"qkv_bias", 0},      {"sinks", 0}};
   // Ranks divide an adapter's outputs as those of its matrix, or else the inputs that it reads.
   for (const Adapter& adapter : adapters_) {
     const Int dim = wanted.at(adapter.matrix);
@@ -155,8 +155,8 @@ std::string Model::short_of_bias(const std::string& value) { return value + kSho
 std::string Model::gathered_rows(const std::string& rows) const {
   if (rows == kKeyPart) return kKeyParts;
   static const Names moved{
-      "normed",   "normed1",       "normed2",          "kv vector",       "normed kv vector", "d_mid",
-      "d_output", "d_raw_mlp_out", "d_raw_attention_out", "normed q vector"};
+      "normed", "normed1",  "normed2",       "kv vector",           "normed kv vector",
+      "d_mid",  "d_output", "d_raw_mlp_out", "d_raw_attention_out", "normed q vector"};
   return splits_rows_ && moved.contains(rows) ? rows + kAllRows : "";
 }
 
@@ -165,7 +165,7 @@ std::string Model::in_whole_heads(const std::string& value) const {
   return key_holders_ > 1 && (value == "qkv" || value == "d_qkv") ? value + kWholeHeads : value;
 }
 
-/// Of what the projection makes: queries, and columns of a key and a value.
+/// The projection makes queries, and columns of a key and a value.
 Int Model::projected_cols() const {
   return heads_ * head_dim_ + 2 * kv_heads_ * head_dim_ / key_holders_;
 }
@@ -178,9 +178,9 @@ void Model::add_key_parts() {
   const Int cols = projected_cols();
   const Shape parts{times(tensor_ranks_, tokens), 2 * part};
   const Json rank{{"name", "rank"}, {"per", {{{"axis", "tp"}, {"step", 1}}}}, {"value", 0}};
-  const std::map<std::string, Json> sizes{{"cols", all},   {"holders", key_holders_},
+  const std::map<std::string, Json> sizes{{"cols", all},      {"holders", key_holders_},
                                           {"key_cols", part}, {"peers", tensor_ranks_},
-                                          {"rank", rank},  {"rows", tokens}};
+                                          {"rank", rank},     {"rows", tokens}};
   const auto columns = [&](const char* role, Int width, const std::string& of, Int row,
                            Int column) {
     return in_rows(reads(role, compute_, {tokens, width}, of, column), row, column);
@@ -202,7 +202,8 @@ void Model::add_key_parts() {
        .flows = {reads("input", compute_, {tokens, all}, in_whole_heads("d_qkv")),
                  makes("parts", compute_, parts, kTerm + kKeyPartGradient)}});
   add({.kernel = "join_keys",
-       .attributes = {{"cols", cols}, {"key_cols", part}, {"query_cols", queries}, {"rows", tokens}},
+       .attributes =
+           {{"cols", cols}, {"key_cols", part}, {"query_cols", queries}, {"rows", tokens}},
        .flows = {columns("query", queries, in_whole_heads("d_qkv"), all, 0),
                  reads("key_value", compute_, {tokens, 2 * part}, kKeyPartGradient),
                  makes("output", compute_, {tokens, cols}, "d_qkv")}});

@@ -152,7 +152,7 @@ constexpr std::array kAxisRules{
     ConfigurationRule{"MF747", "it is no way to exchange keys and values",
                       "use p2p, a2a, all_gather or a2a+p2p", kTransformerEngine, exchange_words},
     ConfigurationRule{"MF748", "the launched processes cannot be divided over these axes",
-                      "launch a multiple of their product",
+                      "launch a multiple of the ranks on all of them",
                       "NVIDIA/Megatron-LM megatron/core/parallel_state.py", launched_ranks},
 };
 

@@ -130,28 +130,26 @@ TEST(TensorParallelRuns, MoreRanksThanHeadsOfKeysHaveTheWeightsOfOneRank) {
   expect_weights_of_one_rank(shape, {{.tp = 4}});
   shape.model.qk_norm = shape.model.qkv_bias = true;
   shape.model.kv_heads = 1;
-  expect_weights_of_one_rank(
-      shape, {{.shard = 2, .tp = 2, .recompute = Recompute::none, .micro_batch = 2},
-              {.shard = 2, .tp = 4, .recompute = Recompute::full}});
+  expect_weights_of_one_rank(shape,
+                             {{.shard = 2, .tp = 2, .recompute = Recompute::none, .micro_batch = 2},
+                              {.shard = 2, .tp = 4, .recompute = Recompute::full}});
 }
 
 /// Sinks are of heads, and a bias of a sum is added once.
 TEST(TensorParallelRuns, SinksAndBiasesOfSumsHaveTheWeightsOfOneRank) {
   PlanConfig shape = shape_of_runs(DType::fp64);
   test::make_family(shape.model, Family::gpt_oss);
-  expect_weights_of_one_rank(
-      shape, {{.tp = 2, .recompute = Recompute::full},
-              {.shard = 2, .tp = 2, .recompute = Recompute::none, .ep = 4}});
+  expect_weights_of_one_rank(shape, {{.tp = 2, .recompute = Recompute::full},
+                                     {.shard = 2, .tp = 2, .recompute = Recompute::none, .ep = 4}});
 }
 
 /// Ranks have other heads, made of the latent vectors of all rows.
 TEST(TensorParallelRuns, LatentAttentionHasTheWeightsOfOneRank) {
   PlanConfig shape = shape_of_runs(DType::fp64);
   test::make_family(shape.model, Family::deepseek);
-  expect_weights_of_one_rank(
-      shape, {{.tp = 2, .recompute = Recompute::none},
-              {.shard = 2, .tp = 2, .ep = 4},
-              {.shard = 2, .tp = 4, .recompute = Recompute::full}});
+  expect_weights_of_one_rank(shape, {{.tp = 2, .recompute = Recompute::none},
+                                     {.shard = 2, .tp = 2, .ep = 4},
+                                     {.shard = 2, .tp = 4, .recompute = Recompute::full}});
 }
 
 /// Their matrices are cut at outputs and at inputs.

@@ -94,8 +94,8 @@ Op& op_named(Program& program, const std::string& name, OpKind kind) {
 TEST(TensorParallelBeside, PlansAreClean) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
     for (PlanConfig config :
-         {blocks_and_sequences(), blocks_and_experts(), blocks_and_adapters(),
-          blocks_of_gpt_oss(), blocks_and_parts_of_keys(), blocks_of_deepseek()}) {
+         {blocks_and_sequences(), blocks_and_experts(), blocks_and_adapters(), blocks_of_gpt_oss(),
+          blocks_and_parts_of_keys(), blocks_of_deepseek()}) {
       config.recompute.kind = recompute;
       config.microbatches = recompute == Recompute::selective ? 2 : 1;
       expect_clean(config);
@@ -156,8 +156,7 @@ TEST(TensorParallelBeside, PartsOfKeysAreThoseOfTheHead) {
     std::ranges::find(attributes(program, joins), "holders", &Attribute::name)->value = {4, 1};
   });
   expect_both_find(blocks_and_parts_of_keys(), "not summed", [](Program& program) {
-    std::get<Collective>(
-        op_named(program, "layers.1.d_key_parts.sums", OpKind::collective).body)
+    std::get<Collective>(op_named(program, "layers.1.d_key_parts.sums", OpKind::collective).body)
         .reduction = Reduction::max;
   });
 }
@@ -183,10 +182,11 @@ TEST(TensorParallelBeside, GradientsOfLatentVectorsAreSummed) {
 TEST(TensorParallelBeside, BiasesOfSumsAreAddedOnce) {
   expect_both_find(blocks_of_gpt_oss(), "to terms", [](Program& program) {
     std::vector<Op>& ops = ops_of_step(program);
-    auto& product = std::get<Kernel>(
-        op_named(program, "layers.0.attention_out", OpKind::kernel).body);
+    auto& product =
+        std::get<Kernel>(op_named(program, "layers.0.attention_out", OpKind::kernel).body);
     const auto at = std::ranges::find(ops, "layers.0.attention_out.bias", &Op::name);
-    Operand bias = *std::ranges::find(std::get<Kernel>(at->body).operands, "weight", &Operand::role);
+    Operand bias =
+        *std::ranges::find(std::get<Kernel>(at->body).operands, "weight", &Operand::role);
     product.operands.insert(product.operands.begin() + 2, bias);
     ops.erase(at);
   });

@@ -22,8 +22,8 @@ namespace mfsdp::held_keys {
 using namespace steps;  // the table reads as the other tables of steps
 
 inline constexpr std::array kSteps{
-    model_step(K::take_keys, 0, reads("key", qkv, Part::key),
-               reads("value", qkv, Part::part_value), makes("output", key_part)),
+    model_step(K::take_keys, 0, reads("key", qkv, Part::key), reads("value", qkv, Part::part_value),
+               makes("output", key_part)),
     model_step(K::join_key_parts, 0, reads("query", qkv), reads("parts", key_parts),
                makes("output", qkv_heads)),
     model_step(K::attention_forward, 0, reads("query", query_key),

@@ -351,7 +351,8 @@ class SettingsCheck {
   [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
     const ModelShape& model = config_.model;
     const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
-    if (loses && is_not("logit_cap", model.logit_cap)) return unlike("logit_cap", model.logit_cap);
+    if ((loses || kernel_.kind == softmax_parts) && is_not("logit_cap", model.logit_cap))
+      return unlike("logit_cap", model.logit_cap);
     if (!attends) return std::nullopt;
     if (is_not("query_scalar", model.query_scalar))
       return unlike("query_scalar", model.query_scalar);

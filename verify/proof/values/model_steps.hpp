@@ -286,9 +286,9 @@ constexpr auto value_names(Value) {
       "attention_out without its bias", "a rank's part of keys and values",
       "parts of keys and values", "qkv of whole heads", "d_qkv of whole heads",
       "a rank's term of the gradient of parts of keys and values",
-      "gradient of a rank's part of keys and values",
-      "the weight of qkv", "the weight of attention_out", "the weight of gate_up",
-      "the weight of down", "no largest magnitude");
+      "gradient of a rank's part of keys and values", "the weight of qkv",
+      "the weight of attention_out", "the weight of gate_up", "the weight of down",
+      "no largest magnitude");
 }
 
 /// The form in which a value is held. A cast is of one FP8 type, which its scale is for.

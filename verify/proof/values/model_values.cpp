@@ -421,10 +421,10 @@ void ModelValues::move_layout(const Collective& collective, const ValueKey& key)
   if (key.value == Value::own_softmax) return gather_softmax(collective, input);
   const auto keys =
       held_keys::moved_keys(key.value, key.layout, collective.kind, collective.reduction);
-  const auto to = keys                             ? std::optional(keys->layout)
-                  : held_keys::is_moved(key.value) ? std::nullopt
-                                                   : moved_by(collective.kind, collective.reduction,
-                                                              key.layout);
+  const auto to = keys ? std::optional(keys->layout)
+                  : held_keys::is_moved(key.value)
+                      ? std::nullopt
+                      : moved_by(collective.kind, collective.reduction, key.layout);
   if (!to)
     return report_mismatch(fmt::format("moves {} by a {} over {}", in_words(key),
                                        to_string(collective.kind), to_string(kLayoutAxis)));

@@ -41,10 +41,8 @@ constexpr ValueRule alike(KernelKind kind, ValueLayout layout) {
 }
 /// Heads, of which each has an element of the weight.
 constexpr ValueRule of_heads(KernelKind kind) {
-  return {.kind = kind,
-          .weight = WeightCut::outputs,
-          .reads = kColumns,
-          .makes = {.values = kColumns}};
+  return {
+      .kind = kind, .weight = WeightCut::outputs, .reads = kColumns, .makes = {.values = kColumns}};
 }
 /// A norm of rows: its weight's gradient is a sum over rows.
 constexpr ValueRule norm_of_rows(KernelKind kind) {
@@ -133,9 +131,8 @@ constexpr std::array kRules{
     alike(KernelKind::take_keys, kColumns),
     alike(KernelKind::join_key_parts, kColumns),
     alike(KernelKind::join_keys, kColumns),
-    ValueRule{.kind = KernelKind::split_key_parts,
-              .reads = kColumns,
-              .makes = {.values = kPartial}},
+    ValueRule{
+        .kind = KernelKind::split_key_parts, .reads = kColumns, .makes = {.values = kPartial}},
     alike(KernelKind::swiglu_forward, kColumns),
     alike(KernelKind::swiglu_forward, kRows),
     alike(KernelKind::swiglu_backward, kColumns),
@@ -165,9 +162,8 @@ constexpr std::array kRules{
               .makes = {.gradient = kPartial}},
     alike(KernelKind::expert_bias_forward, kRows),
     alike(KernelKind::expert_bias_dots, kRows),
-    ValueRule{.kind = KernelKind::expert_bias_gradient,
-              .reads = kRows,
-              .makes = {.gradient = kPartial}},
+    ValueRule{
+        .kind = KernelKind::expert_bias_gradient, .reads = kRows, .makes = {.gradient = kPartial}},
     alike(KernelKind::weighted_swiglu_forward, kRows),
     alike(KernelKind::weighted_swiglu_backward, kRows),
     alike(KernelKind::sigmoid_forward, kRows),
