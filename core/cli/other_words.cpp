@@ -23,6 +23,8 @@ constexpr std::array kNotModelled{
                 .words = "etp etp-size expert-tensor-parallel expert-tensor-parallel-size"},
     NotModelled{.what = "groups of ranks for experts alone are",
                 .words = "expert-outer-dp expert-outer-strategy"},
+    NotModelled{.what = "another order of ranks than tp, cp, dp, from neighbours on, is",
+                .words = "mesh-order rank-order use-tp-pp-dp-mapping"},
     NotModelled{.what = "ring attention is", .words = "ring-attention"},
     NotModelled{.what = "MXFP4 and integers are",
                 .words = "mxfp4 int8 int4 load-in-8bit load-in-4bit quantize quantization"},

@@ -30,6 +30,7 @@ struct Kernel;
 /// computation. Kinds may share one.
 #define MFSDP_KERNEL_KINDS(KIND)                               \
   KIND(accumulate, AccumulateForm)                             \
+  KIND(add_bias, AddBias)                                      \
   KIND(add_rows, AddRows)                                      \
   KIND(amax, Amax)                                             \
   KIND(amax_history, AmaxHistory)                              \
@@ -62,6 +63,7 @@ struct Kernel;
   KIND(grouped_product, GroupedForward)                        \
   KIND(grouped_weight_gradient, GroupedWeightGradient)         \
   KIND(join_heads, JoinHeads)                                  \
+  KIND(join_key_parts, JoinKeyParts)                           \
   KIND(join_keys, JoinKeys)                                    \
   KIND(latent_heads_backward, LatentHeadsBackward)             \
   KIND(latent_heads_forward, LatentHeadsForward)               \
@@ -94,6 +96,7 @@ struct Kernel;
   KIND(sink_forward, SinkForward)                              \
   KIND(softmax_parts, SoftmaxParts)                            \
   KIND(split_heads, SplitHeads)                                \
+  KIND(split_key_parts, SplitKeyParts)                         \
   KIND(sum_ranks, SumRanks)                                    \
   KIND(swiglu_backward, SwigluBackward)                        \
   KIND(swiglu_forward, SwigluForward)                          \

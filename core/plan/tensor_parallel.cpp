@@ -12,14 +12,12 @@ Result<void> no_tp_with(std::string_view what) { return cannot_combine("--tp", w
 /// Refuses blocks of which a rank cannot compute its part by heads, features or rows alone.
 Result<void> check_blocks(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
-  if (traits.latent_attention) return no_tp_with("latent attention");
+  if (traits.latent_attention && model.query_latent == 0)
+    return no_tp_with("latent attention without a latent vector of queries");
   if (!traits.rotates) return no_tp_with("learned positions");
-  if (traits.sinks) return no_tp_with("attention sinks");
-  if (traits.biases) return no_tp_with("biases of linear layers whose inputs ranks divide");
   if (!traits.input_norms) return no_tp_with("blocks without norms of their inputs");
   if (model.qk_norm && traits.whole_qk_norms)
     return no_tp_with("norms of queries and keys over all heads");
-  if (model.logit_cap.num != 0) return no_tp_with("a softcap of output logits");
   return {};
 }
 
@@ -29,6 +27,7 @@ bool has_mlp(const ModelShape& model) { return model.experts == 0 || !model.dens
 Result<void> check_heads_of_both(const PlanConfig& config) {
   const std::int64_t cp = config.mesh.size(Axis::cp);
   const std::int64_t both = checked_mul(cp, config.mesh.size(Axis::tp));
+  if (cp == 1) return {};
   for (const auto& [what, heads] : {std::pair{"attention heads", config.model.heads},
                                     std::pair{"key-value heads", config.model.kv_heads}})
     if (heads % both != 0)
@@ -38,12 +37,33 @@ Result<void> check_heads_of_both(const PlanConfig& config) {
   return {};
 }
 
+/// Refuses what parts of heads of keys cannot be combined with.
+Result<void> check_key_parts(const PlanConfig& config) {
+  if (key_holders(config.model, config.mesh.size(Axis::tp)) == 1) return {};
+  const std::string more =
+      fmt::format("more ranks than the {} key-value heads, beside ", config.model.kv_heads);
+  if (config.mesh.size(Axis::cp) > 1) return no_tp_with(more + "--cp");
+  if (config.has_lora()) return no_tp_with(more + "--lora-rank");
+  if (config.model.traits().sinks) return no_tp_with(more + "attention sinks");
+  return {};
+}
+
 }  // namespace
 
+std::int64_t key_holders(const ModelShape& model, std::int64_t ranks) {
+  const bool shares = ranks > model.kv_heads && ranks % model.kv_heads == 0;
+  return shares ? ranks / model.kv_heads : 1;
+}
+
 Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens, std::int64_t ranks) {
+  const std::int64_t holders = key_holders(model, ranks);
+  if (model.head_dim % holders != 0)
+    return fail("--tp", fmt::format("expected a number of ranks of which those of each of the {} "
+                                    "key-value heads divide its {} elements, got {}: {} for each",
+                                    model.kv_heads, model.head_dim, ranks, holders));
   return check_equal_shares("--tp", ranks,
                             {{"attention heads", model.heads},
-                             {"key-value heads", model.kv_heads},
+                             {"key-value heads", checked_mul(model.kv_heads, holders)},
                              {"features of the MLP", has_mlp(model) ? model.intermediate : 0},
                              {"ids of the vocabulary", model.vocab},
                              {"tokens of a microbatch (--micro-batch x --seq-len)", tokens}});
@@ -54,6 +74,7 @@ Result<void> check_tensor_parallel(const PlanConfig& config) {
   MFSDP_TRY(check_blocks(config.model));
   MFSDP_TRY(check_tensor_shares(config.model, config.tokens_per_microbatch(),
                                 config.mesh.size(Axis::tp)));
+  MFSDP_TRY(check_key_parts(config));
   MFSDP_TRY(check_heads_of_both(config));
   if (config.model.router_aux_loss.num != 0 && config.micro_batch != 1)
     return fail("--micro-batch", fmt::format("expected 1 with --tp and a loss of experts' balance "

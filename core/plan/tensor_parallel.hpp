@@ -9,6 +9,10 @@
 
 namespace mfsdp {
 
+/// Ranks of tp that hold the columns of one head of keys together: 1 where each has whole heads. With
+/// more ranks than such heads they exchange their parts of it (core/recipe/key_parts.hpp).
+[[nodiscard]] std::int64_t key_holders(const ModelShape& model, std::int64_t ranks);
+
 /// Checks that the ranks have equal shares of heads, features, ids and a microbatch's tokens.
 [[nodiscard]] Result<void> check_tensor_shares(const ModelShape& model, std::int64_t tokens,
                                                std::int64_t ranks);

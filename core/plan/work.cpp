@@ -44,8 +44,11 @@ std::optional<std::int64_t> tensor_dim(ParameterRole role) {
     case ParameterRole::embedding:
     case ParameterRole::gate_up:
     case ParameterRole::head:
+    case ParameterRole::kv_b:
+    case ParameterRole::q_b:
     case ParameterRole::qkv:
     case ParameterRole::qkv_bias:
+    case ParameterRole::sinks:
     case ParameterRole::q_lora_b:
     case ParameterRole::k_lora_b:
     case ParameterRole::v_lora_b:

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "core/plan/fp8_blocks.hpp"
+#include "core/plan/tensor_parallel.hpp"
 #include "core/plan/work.hpp"
 
 namespace mfsdp::recipe {
@@ -56,9 +57,11 @@ Sizes::Sizes(const PlanConfig& config)
       vocab(config.model.vocab / tensor_ranks),
       norm_rows(std::min(rows, kNormPartialRows)),
       heads(config.model.heads / tensor_ranks / head_groups),
-      kv_heads(config.model.kv_heads / tensor_ranks / head_groups),
+      key_holders(mfsdp::key_holders(config.model, tensor_ranks)),
+      kv_heads(config.model.kv_heads * key_holders / tensor_ranks / head_groups),
       rotated(heads + kv_heads),
-      qkv_row(qkv / head_groups),
+      qkv_row(key_holders == 1 ? qkv / head_groups
+                               : (heads + 2 * kv_heads) * config.model.head_dim),
       head_dim(config.model.head_dim),
       rotated_dim(config.model.rotated_dim()),
       compute(config.param_dtype),
@@ -467,9 +470,9 @@ void Builder::norm_weight_grad(const std::string& name, ParameterRole role,
 }
 
 void Builder::bias_grad(const std::string& name, ParameterRole role, RecipeOperand d_output,
-                        std::int64_t cols, const std::string& partials) {
+                        std::int64_t rows, std::int64_t cols, const std::string& partials) {
   declare_partials(partials, sizes.norm_rows * cols);
-  kernel(name, KernelKind::bias_grad, {{"beta", 0}, {"cols", cols}, {"rows", sizes.tokens}},
+  kernel(name, KernelKind::bias_grad, {{"beta", 0}, {"cols", cols}, {"rows", rows}},
          {std::move(d_output), on("partials", partials), weight_grad(role)}, role);
 }
 

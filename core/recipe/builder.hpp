@@ -32,6 +32,7 @@ struct Sizes {
   std::int64_t vocab;         ///< V
   std::int64_t norm_rows;     ///< rows of a norm's partial weight gradients
   std::int64_t heads;         ///< of queries in attention
+  std::int64_t key_holders;   ///< ranks of tp that hold one head of keys together; 1: whole heads
   std::int64_t kv_heads;      ///< likewise, of keys
   std::int64_t rotated;       ///< both
   std::int64_t qkv_row;       ///< columns of a row of attention's queries, keys and values
@@ -167,9 +168,9 @@ class Builder {
   /// named after rstd with ".mean". Rows have `cols` columns, by default those of the hidden state.
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
                     std::vector<RecipeOperand> outputs, std::int64_t cols = 0);
-  /// The bias's gradient: column sums of d_output, computed through a tensor `partials`.
+  /// The bias's gradient: sums of the columns of d_output [rows, cols], through a tensor `partials`.
   void bias_grad(const std::string& name, ParameterRole role, RecipeOperand d_output,
-                 std::int64_t cols, const std::string& partials);
+                 std::int64_t rows, std::int64_t cols, const std::string& partials);
   /// d_residual (+)= the gradient through the norm. Where d_normed is rewritten, the normed rows
   /// replace it. Then the weight's gradient is computed from partial sums.
   struct NormBackward {

@@ -177,11 +177,13 @@ class HeadRecipe {
     };
     room("softmax.part", 1);
     room("softmax.parts", s_.tensor_ranks);
-    b_.kernel(name + ".softmax_parts", KernelKind::softmax_parts,
-              {{"bytes", product_of(count, s_.vocab, size_of(s_.compute))},
-               {"cols", s_.vocab},
-               {"rows", count},
-               vocabulary_begin(s_)},
+    std::vector<Attribute> sizes{{"bytes", product_of(count, s_.vocab, size_of(s_.compute))},
+                                 {"cols", s_.vocab}};
+    if (const Rational cap = b_.config.model.logit_cap; cap.num != 0)
+      sizes.emplace_back("logit_cap", cap);
+    sizes.emplace_back("rows", count);
+    sizes.push_back(vocabulary_begin(s_));
+    b_.kernel(name + ".softmax_parts", KernelKind::softmax_parts, std::move(sizes),
               {logits("logits"), token_ids(s_, 1, begin), on("output", "softmax.part")});
     b_.gather_parts(name + ".softmax_parts.rows", Axis::tp,
                     shaped(on("input", "softmax.part"), Access::read, s_.statistic, {count, 3}),

@@ -278,7 +278,8 @@ void ExpertMlp::backward_weights(const Backward& how) {
                   on("input", normed), weight_grad(router_.weight));
     if (has_biases())
       b_.bias_grad("router_bias.grad", ParameterRole::router_bias,
-                   on("d_output", "d_router_logits"), model_.experts, "router_bias.partials");
+                   on("d_output", "d_router_logits"), b_.sizes.rows, model_.experts,
+                   "router_bias.partials");
     if (shares()) shared_backward_weights(how, normed);
   };
   const bool beside_resending = shares() && deals() && !how.keeps_output;

@@ -22,6 +22,9 @@
 // and likewise normed2 to mlp_out. Backward gathers gradients of outputs and, once more, inputs, and
 // sums gradients of inputs.
 //
+// With more ranks than heads of keys, the ranks that hold one together exchange their parts of it
+// (key_parts.hpp): attention and RoPE work on qkv.heads.
+//
 // Where ranks share sequences (core/plan/context_parallel.hpp), RoPE and attention work on rows of
 // whole sequences, with the heads of one group:
 //
@@ -47,6 +50,7 @@
 
 #include "core/recipe/builder.hpp"
 #include "core/recipe/expert_mlp.hpp"
+#include "core/recipe/key_parts.hpp"
 #include "core/recipe/latent_attention.hpp"
 #include "core/recipe/ring_attention.hpp"
 #include "core/recipe/sequence_exchange.hpp"
@@ -178,12 +182,19 @@ class BlockRecipe {
       normed_projection("mlp_out", down_, at("product"), ParameterRole::mlp_output_norm);
   }
 
-  /// The projection back to the residual stream. Ranks of tp each make a term of all rows.
+  /// The projection back to the residual stream. Ranks of tp each make a term of all rows, and add
+  /// the bias to their rows of the sum.
   void summed_projection(const std::string& name, const Linear& layer, const std::string& input,
                          const std::string& output, ParameterRole bias) {
-    const std::string made = b_.shares_blocks() ? output + ".terms" : output;
-    b_.gemm_forward(name, layer, s_.tokens, on("input", input), on("output", made), bias_of(bias));
-    if (b_.shares_blocks()) b_.row_sums(output + ".sums", made, on("output", output));
+    if (!b_.shares_blocks())
+      return b_.gemm_forward(name, layer, s_.tokens, on("input", input), on("output", output),
+                             bias_of(bias));
+    const std::string terms = output + ".terms";
+    b_.gemm_forward(name, layer, s_.tokens, on("input", input), on("output", terms));
+    b_.row_sums(output + ".sums", terms, on("output", output));
+    if (bias_of(bias))
+      b_.kernel(output + ".bias", KernelKind::add_bias, {{"cols", s_.hidden}, {"rows", s_.rows}},
+                {weight(bias), on("output", output)});
   }
 
   /// The projection to "NAME.raw", and its output norm to NAME.
@@ -236,13 +247,14 @@ class BlockRecipe {
 
   void forward_attention() {
     if (traits_.input_norms) forward_input_norm();
-    if (b_.shares_blocks())
+    if (b_.shares_blocks() && !latent_)
       b_.whole_rows(at("normed1.rows"), on("input", at("normed1")), at("normed1.whole"));
     if (latent_) {
       latent_->forward(suffix_);
     } else {
       b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
                       bias_of(ParameterRole::qkv_bias));
+      if (key_parts_.apply()) key_parts_.join(suffix_);
       if (sequences_.by_heads()) sequences_.split("qkv", s_.qkv, sequences_.key_cols(), suffix_);
       if (traits_.rotates) rotate(by_heads("qkv"), at("qk"), at("qk_rstd"));
       if (s_.gathers_keys) sequences_.gather_keys(own_keys(at("qk")), suffix_);
@@ -263,7 +275,7 @@ class BlockRecipe {
   }
 
   [[nodiscard]] std::vector<Attribute> sink_sizes() const {
-    return {{"head_dim", model_.head_dim}, {"heads", model_.heads}, {"rows", s_.tokens}};
+    return {{"head_dim", model_.head_dim}, {"heads", s_.heads}, {"rows", s_.tokens}};
   }
   /// The attention backward kernel reads the output after sinks were applied; nothing else in it
   /// depends on sinks.
@@ -272,7 +284,7 @@ class BlockRecipe {
               {on("output", at("attention")), on("d_output", "d_attention"),
                on("log_sum_exp", at("log_sum_exp")), weight(ParameterRole::sinks), on("d_sinks")},
               ParameterRole::sinks);
-    b_.bias_grad("sinks.grad", ParameterRole::sinks, on("d_output", "d_sinks"), model_.heads,
+    b_.bias_grad("sinks.grad", ParameterRole::sinks, on("d_output", "d_sinks"), s_.tokens, s_.heads,
                  "sinks.partials");
   }
 
@@ -310,9 +322,10 @@ class BlockRecipe {
     return b_.norm_attributes(std::move(sizes));
   }
 
-  /// The tensor as attention has it: of whole sequences. Gradients have no suffix.
+  /// The tensor as attention has it: of whole sequences, with whole heads. Gradients have no suffix.
   [[nodiscard]] std::string by_heads(const std::string& name, const std::string& suffix) const {
-    return (sequences_.by_heads() ? name + ".heads" : name) + suffix;
+    const bool joins = key_parts_.apply() && name.ends_with("qkv");
+    return (sequences_.by_heads() || joins ? name + ".heads" : name) + suffix;
   }
   [[nodiscard]] std::string by_heads(const std::string& name) const {
     return by_heads(name, suffix_);
@@ -426,7 +439,7 @@ class BlockRecipe {
     b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
               std::move(activation));
     if (!casts_product && !b_.shares_blocks()) weight_gradient();
-    bias_backward(ParameterRole::down_bias, d_output, s_.hidden);
+    bias_of_sum_backward(ParameterRole::down_bias, d_output);
     bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
     const auto norm = [this] {
       norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
@@ -515,7 +528,9 @@ class BlockRecipe {
                      RecipeOperand input, const std::string& rstd) {
     const bool by_amax = role == ParameterRole::post_norm ? b_.casts_by_amax() : amax_below_;
     const bool of_experts = experts_ && role == ParameterRole::post_norm;
-    const bool gathers = b_.shares_blocks() && !of_experts;  // then rows_again() made its output
+    const bool of_latent = latent_ && role == ParameterRole::input_norm;
+    // Then rows_again() made its output.
+    const bool gathers = b_.shares_blocks() && !of_experts && !of_latent;
     b_.norm_backward(
         {.name = name,
          .role = role,
@@ -533,15 +548,15 @@ class BlockRecipe {
             : gradient_of_sum("attention_out");
     b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
-    gather_again("normed1");
+    if (!latent_) gather_again("normed1");
     // The weight's gradient hides the exchange.
     if (sequences_.by_heads()) sequences_.split("d_attention", s_.attention, 0, "");
     const auto weight_gradient = [&] {
       b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                     on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     };
-    if (!b_.shares_blocks() && !s_.gathers_keys) weight_gradient();
-    bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
+    if (latent_ || (!b_.shares_blocks() && !s_.gathers_keys)) weight_gradient();
+    bias_of_sum_backward(ParameterRole::attention_out_bias, d_output);
     if (traits_.sinks) sinks_backward();
     attention_backward();
     const auto norm = [this] {
@@ -557,6 +572,7 @@ class BlockRecipe {
     if (b_.config.has_chunks()) sequences_.join_gradients();
     if (traits_.rotates) rotate_backward();
     if (sequences_.by_heads()) sequences_.join("d_qkv", s_.qkv, sequences_.key_cols(), "");
+    if (key_parts_.apply()) key_parts_.split_gradients();
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
     projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1",
                         weight_gradient, norm);
@@ -636,8 +652,18 @@ class BlockRecipe {
   /// Does nothing where the model has no such bias.
   void bias_backward(ParameterRole bias, RecipeOperand d_output, std::int64_t cols) {
     if (!bias_of(bias)) return;
+    add_bias_gradient(bias, std::move(d_output), s_.tokens, cols);
+  }
+  /// The same for a projection back to the residual stream: a rank of tp has rows of its gradient.
+  void bias_of_sum_backward(ParameterRole bias, RecipeOperand d_output) {
+    if (!bias_of(bias)) return;
+    if (b_.shares_blocks()) d_output = residual_gradient("d_output");
+    add_bias_gradient(bias, std::move(d_output), s_.rows, s_.hidden);
+  }
+  void add_bias_gradient(ParameterRole bias, RecipeOperand d_output, std::int64_t rows,
+                         std::int64_t cols) {
     const std::string name(to_string(bias));
-    b_.bias_grad(name + ".grad", bias, std::move(d_output), cols,
+    b_.bias_grad(name + ".grad", bias, std::move(d_output), rows, cols,
                  bias == ParameterRole::qkv_bias ? "bias.partials" : name + ".partials");
   }
 
@@ -658,6 +684,7 @@ class BlockRecipe {
   Builder b_;
   SequenceExchange sequences_{b_};
   RingAttention ring_{b_, sequences_};
+  KeyParts key_parts_{b_};
   const Sizes& s_;
   const ModelShape& model_;
   const FamilyTraits& traits_;

@@ -277,7 +277,29 @@ void MicrobatchSchedule::finish_gradients(const UnitState& unit,
     e_.record(StreamRole::reduce_scatter, Phase::reduce, "shard_ready." + unit.name);
     e_.wait(stream, Phase::reduce, "shard_ready." + unit.name);
   }
-  for (const GroupState* group : groups) reduce_over_groups(unit, *group);
+  const auto outer = [](const GroupState* group) {
+    const auto way = std::ranges::find_if(group->route.reduces,
+                                          [](const Reduce& reduce) { return !reduce.on->wire; });
+    return way == group->route.reduces.end() ? nullptr : way->on;
+  };
+  // Collectives of activations begin after those that were launched before. With ranks of tp a unit
+  // has several groups over the same axis: as one launch, none of them waits for the one before.
+  const bool joins = config_.mesh.size(Axis::tp) > 1;
+  for (std::size_t first = 0; first < groups.size();) {
+    std::size_t end = first + 1;
+    const AxisTraffic* on = outer(groups[first]);
+    while (joins && on != nullptr && end < groups.size() && outer(groups[end]) == on) ++end;
+    const bool several = end - first > 1;
+    const auto bracket = [&](OpBody body, const char* name) {
+      if (several)
+        e_.emit(on->reduce_stream, Phase::reduce, unit.id, unit.name + name, std::move(body));
+    };
+    const CommunicatorId communicator =
+        on == nullptr ? CommunicatorId() : e_.communicator(on->reduce_communicator);
+    bracket(GroupBegin{.communicator = communicator}, ".outer.begin");
+    for (; first < end; ++first) reduce_over_groups(unit, *groups[first]);
+    bracket(GroupEnd{.communicator = communicator}, ".outer.end");
+  }
   for (const GroupState* group : groups) norm_partial(unit, *group, stream);
   // An update that waits for the norm waits for every gradient.
   if (!config_.updates_by_norm()) e_.record(stream, Phase::reduce, "synced." + unit.name);

@@ -91,6 +91,10 @@ Result<Launch> bind_kind(const KernelBinding<K::sigmoid_backward>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return sigmoid_backward(k, stream); });
 }
 template <>
+Result<Launch> bind_kind(const KernelBinding<K::add_bias>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return add_bias(k, stream); });
+}
+template <>
 Result<Launch> bind_kind(const KernelBinding<K::expert_bias_forward>& to) {
   return to.launch(
       [](const auto& k, cudaStream_t stream) { return expert_bias_forward(k, stream); });

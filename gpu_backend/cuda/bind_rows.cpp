@@ -67,6 +67,16 @@ Result<Launch> bind_kind(const KernelBinding<K::add_rows>& /*to*/) {
   return fail("kernel add_rows", "is not run on GPUs: expected --cp-comm a2a");
 }
 template <>
+Result<Launch> bind_kind(const KernelBinding<K::join_key_parts>& /*to*/) {
+  return fail("kernel join_key_parts",
+              "is not run on GPUs: expected no more ranks on tp than key-value heads");
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::split_key_parts>& /*to*/) {
+  return fail("kernel split_key_parts",
+              "is not run on GPUs: expected no more ranks on tp than key-value heads");
+}
+template <>
 Result<Launch> bind_kind(const KernelBinding<K::rope_forward>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return rope(k, stream); });
 }

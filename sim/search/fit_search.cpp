@@ -147,8 +147,13 @@ Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
   build_closest(threads, request_for, found);
   const bool all_invalid =
       std::ranges::all_of(found.tried, [](const Tried& t) { return t.invalid.has_value(); });
-  if (all_invalid && !found.tried.empty())
-    return tl::unexpected<Error>(*found.tried.front().invalid);
+  // The first of ascending candidates may be too small for what the flags ask for; the last is not.
+  if (all_invalid && !found.tried.empty()) {
+    const Tried& shown = pick == Pick::first
+                             ? *std::ranges::max_element(found.tried, {}, &Tried::value)
+                             : found.tried.front();
+    return tl::unexpected<Error>(*shown.invalid);
+  }
   return found;
 }
 

@@ -341,7 +341,8 @@ inline rc::Gen<PlanConfig> any_config(Models models = Models::all) {
 /// Whether ranks of tp can share the blocks of a model, with other sizes.
 inline bool may_share_blocks(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
-  return traits.rotates && traits.input_norms && !traits.latent_attention && !traits.biases &&
+  return traits.rotates && traits.input_norms &&
+         (!traits.latent_attention || model.query_latent != 0) &&
          !(model.qk_norm && traits.whole_qk_norms);
 }
 
@@ -351,10 +352,9 @@ inline void draw_shares(ModelShape& model, std::int64_t tp, std::int64_t cp) {
     return *rc::gen::inRange<std::int64_t>(low, high + 1);
   };
   model.kv_heads = tp * cp * pick(1, 2);
-  model.heads = model.kv_heads * pick(1, 2);
+  model.heads = model.kv_heads * (model.traits().latent_attention ? 1 : pick(1, 2));
   if (model.experts == 0 || !model.dense_layers.empty()) model.intermediate = tp * pick(1, 12);
   model.vocab = tp * pick(1, 19);
-  model.logit_cap = {0, 1};
 }
 
 /// any_config() with two or three ranks on tp, as far as these can be combined with what it draws.
@@ -383,6 +383,10 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
   config.seq_len = ranks * parts * *rc::gen::inRange<std::int64_t>(1, 8);
   if (shares_sequences) config.micro_batch = 1;
   if (shares_sequences) drop_adapters();
+  const bool may_part_keys = !shares_sequences && !config.has_lora() && !model.traits().sinks &&
+                             !model.traits().latent_attention;
+  if (may_part_keys && model.head_dim % ranks == 0 && *rc::gen::inRange(0, 3) == 0)
+    model.kv_heads = 1;
   config.mesh = data_parallel_mesh(config.mesh.size(Axis::dp_outer),
                                    std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 8));
   config.mesh.resize(Axis::tp, ranks);

@@ -59,7 +59,8 @@ void Model::read_context_ranks(const PlanView& view) {
 
 /// The name of a value as attention reads or makes it.
 std::string Model::as_attended(const std::string& value) const {
-  return context_ranks_ == 1 || has_chunks() ? value : value + kSequences;
+  if (context_ranks_ == 1 || has_chunks()) return in_whole_heads(value);
+  return value + kSequences;
 }
 
 /// The attributes of a kernel that works on a rank's part of a sequence.

@@ -5,6 +5,8 @@
 //   c, k_r = x W_kv_a      keys' rest and values of heads = norm(c) W_kv_b
 //   queries = norm(x W_q_a) W_q_b, or x W_q
 //   a head: query | key = rest, RoPE(k_r) | value
+//
+// Ranks of tp have other heads, of the vectors of all rows. Each has a term of the gradient of k_r.
 #include "verify/checker/flows.hpp"
 #include "verify/checker/model.hpp"
 
@@ -65,19 +67,19 @@ void Model::add_latent_queries() {
               {"normed1", "q vector", "d_q vector", "d_keys>d_normed1"});
   add_product("q_b", Place::block, queries, query_latent_,
               {"normed q vector", "queries", "d_queries", "d_normed q vector"});
-  const Shape rows{tokens, query_latent_};
-  const Int partial_rows = std::min(tokens, Int{256});
+  const Shape rows{rows_, query_latent_};
+  const Int partial_rows = std::min(rows_, Int{256});
   const Flow scale = weight("q_a_norm", {query_latent_});
   add({.kernel = "rms_norm_forward",
-       .attributes = {{"cols", query_latent_}, {"epsilon", latent_epsilon()}, {"rows", tokens}},
+       .attributes = {{"cols", query_latent_}, {"epsilon", latent_epsilon()}, {"rows", rows_}},
        .flows = {reads("residual", compute_, rows, "q vector"),
                  makes("normed", compute_, rows, "normed q vector"),
-                 makes("rstd", statistic, {tokens}, "rstd of q vector"), scale}});
+                 makes("rstd", statistic, {rows_}, "rstd of q vector"), scale}});
   add({.kernel = "rms_norm_backward",
-       .attributes = {{"beta", 0}, {"cols", query_latent_}, {"rows", tokens}},
+       .attributes = {{"beta", 0}, {"cols", query_latent_}, {"rows", rows_}},
        .flows = {turns("d_normed", compute_, rows, "d_normed q vector", "normed q vector", "may"),
                  reads("input", compute_, rows, "q vector"),
-                 reads("rstd", statistic, {tokens}, "rstd of q vector"),
+                 reads("rstd", statistic, {rows_}, "rstd of q vector"),
                  makes("d_residual", compute_, rows, "d_q vector"),
                  makes("partials", statistic, {partial_rows, query_latent_}, "q partials"),
                  scale}});
@@ -91,18 +93,17 @@ void Model::add_latent_keys() {
               {"normed1", "kv vector", "d_kv vector", "d_keys"});
   add_product("kv_b", Place::block, of_vector, kv_latent_,
               {"normed kv vector", "keys and values", "d_keys and values", "d_normed kv vector"});
-  const Shape whole{tokens, width};
-  const Shape normed{tokens, kv_latent_};
-  const Int partial_rows = std::min(tokens, Int{256});
+  const Shape whole{rows_, width};
+  const Shape normed{rows_, kv_latent_};
+  const Int partial_rows = std::min(rows_, Int{256});
   const Flow scale = weight("kv_a_norm", {kv_latent_});
-  std::map<std::string, Json> sizes{
-      {"cols", kv_latent_}, {"latent_width", width}, {"rows", tokens}};
+  std::map<std::string, Json> sizes{{"cols", kv_latent_}, {"latent_width", width}, {"rows", rows_}};
   sizes["epsilon"] = latent_epsilon();
   add({.kernel = "latent_norm_forward",
        .attributes = sizes,
        .flows = {reads("input", compute_, whole, "kv vector"), scale,
                  makes("normed", compute_, normed, "normed kv vector"),
-                 makes("rstd", statistic, {tokens}, "rstd of kv vector")}});
+                 makes("rstd", statistic, {rows_}, "rstd of kv vector")}});
   sizes.erase("epsilon");
   sizes["rotated_dim"] = turned_;
   add({.kernel = "latent_norm_backward",
@@ -110,8 +111,8 @@ void Model::add_latent_keys() {
        .flows = {
            turns("d_normed", compute_, normed, "d_normed kv vector", "normed kv vector", "may"),
            reads("input", compute_, whole, "kv vector"),
-           reads("rstd", statistic, {tokens}, "rstd of kv vector"), scale,
-           reads("d_turned", compute_, {tokens, turned_}, "d_turned"),
+           reads("rstd", statistic, {rows_}, "rstd of kv vector"), scale,
+           reads("d_turned", compute_, {rows_, turned_}, "d_turned"),
            makes("d_input", compute_, whole, "d_kv vector"),
            makes("partials", statistic, {partial_rows, kv_latent_}, "kv partials")}});
   add_weight_gradient("kv_a_norm", Place::block, "kv partials", kv_latent_, 0);
@@ -133,18 +134,19 @@ void Model::add_latent() {
                                     {"rows", tokens}};
   add({.kernel = "latent_heads_backward",
        .attributes = sizes,
-       .flows = in_documents({reads("d_output", compute_, all, "d_qkv"), table,
-                              makes("d_query", compute_, queries, "d_queries"),
-                              makes("d_key_value", compute_, key_values, "d_keys and values"),
-                              makes("d_turned", compute_, {tokens, turned_}, "d_turned")})});
+       .flows = in_documents(
+           {reads("d_output", compute_, all, "d_qkv"), table,
+            makes("d_query", compute_, queries, "d_queries"),
+            makes("d_key_value", compute_, key_values, "d_keys and values"),
+            makes("d_turned", compute_, {tokens, turned_}, in_terms("kv_b", 0, "d_turned"))})});
   sizes["latent_width"] = kv_latent_ + turned_;
   add({.kernel = "latent_heads_forward",
        .attributes = sizes,
-       .flows =
-           in_documents({reads("query", compute_, queries, "queries"),
-                         reads("key_value", compute_, key_values, "keys and values"),
-                         reads("latent", compute_, {tokens, kv_latent_ + turned_}, "kv vector"),
-                         table, makes("output", compute_, all, "qkv")})});
+       .flows = in_documents({reads("query", compute_, queries, "queries"),
+                              reads("key_value", compute_, key_values, "keys and values"),
+                              reads("latent", compute_, {tokens, kv_latent_ + turned_},
+                                    of_all_rows("kv_b", 0, "kv vector")),
+                              table, makes("output", compute_, all, "qkv")})});
 }
 
 }  // namespace mfsdp::checker

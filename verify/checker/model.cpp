@@ -177,7 +177,11 @@ Flow Model::in_rows_of(Place place, Flow flow) const {
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                         const std::array<const char*, 4>& values) {
   const std::string in = of_all_rows(parameter, 0, values[0]);
-  const std::string out = values[1];
+  const bool has_bias = parameter == "qkv"    ? bias_
+                        : parameter == "head" ? false
+                                              : biases_ && !parameter.starts_with("shared");
+  const bool adds_later = has_bias && has_terms(parameter);
+  const std::string out = adds_later ? short_of_bias(values[1]) : values[1];
   const std::string d_out = of_all_rows(parameter, 1, values[2]);
   const std::string d_in = values[3];
   const bool chunk = place == Place::head;
@@ -204,10 +208,8 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
       reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
       in_rows_of(place, makes("output", compute_, {rows, outputs},
                               in_terms(parameter, 1, product_without_adapters(parameter, out))))};
-  const bool has_bias = parameter == "qkv"    ? bias_
-                        : parameter == "head" ? false
-                                              : biases_ && !parameter.starts_with("shared");
-  if (has_bias) {
+  if (adds_later) add_bias_of_sum(parameter, values[1]);
+  if (has_bias && !adds_later) {
     forward.push_back(weight(parameter + "_bias", {outputs}));
     // The last of the flows states whether the GEMM adds to its output.
     std::swap(forward[2], forward.back());
@@ -449,8 +451,7 @@ std::vector<Flow> Model::heads(const std::string& rotated, Int row) const {
 
 void Model::add_attention() {
   const Int query = heads_ * head_dim_;
-  const Int query_key = (heads_ + kv_heads_) * head_dim_;
-  const Int all = query_key + kv_heads_ * head_dim_;
+  const Int all = projected_cols();
   if (latent_)
     ;  // add_latent() has what makes qkv
   else if (!input_norms_)
@@ -466,6 +467,7 @@ void Model::add_attention() {
     add_product("attention_out", Place::block, hidden_, heads_ * value_dim_,
                 {"attention", "attention_out", "d_mid", "d_attention"});
   add_groups_of_heads();
+  add_key_parts();
   std::map<std::string, Json> sizes{
       {"batch", batch_},       {"deterministic", config_.value("deterministic", false) ? 1 : 0},
       {"head_dim", head_dim_}, {"heads", heads_},
@@ -483,9 +485,11 @@ void Model::add_attention() {
 }
 
 void Model::add_bias(const std::string& parameter, Int cols, const char* d_output) {
+  // Where ranks do not divide the bias, each has its own rows.
+  const Int rows = cut_.contains(parameter) ? tokens : rows_;
   add({.kernel = "bias_grad",
-       .attributes = {{"cols", cols}, {"rows", tokens}},
-       .flows = {reads("d_output", compute_, {tokens, cols}, d_output),
+       .attributes = {{"cols", cols}, {"rows", rows}},
+       .flows = {reads("d_output", compute_, {rows, cols}, d_output),
                  scratch("partials", statistic, {std::min(rows_, kPartialRows), cols}),
                  gradient(parameter, {cols})}});
 }

@@ -178,6 +178,13 @@ class Model {
                                      const std::string& value) const;
   [[nodiscard]] std::string of_all_rows(const std::string& parameter, Int dim,
                                         const std::string& value) const;
+  /// Whether ranks make terms of that projection's output.
+  [[nodiscard]] bool has_terms(const std::string& parameter) const;
+  [[nodiscard]] static std::string short_of_bias(const std::string& value);
+  void add_bias_of_sum(const std::string& parameter, const std::string& value);
+  [[nodiscard]] std::string in_whole_heads(const std::string& value) const;
+  [[nodiscard]] Int projected_cols() const;
+  void add_key_parts();
   [[nodiscard]] static Json vocabulary_begin(Int ids);
   [[nodiscard]] std::string counts_here() const;
   [[nodiscard]] Json balance_here() const;
@@ -282,6 +289,7 @@ class Model {
   Int places_ = 0;                    ///< tokens of whole sequences
   Int piece_ = 0;                     ///< rows that exact sums take at a time
   Int tensor_ranks_ = 1;              ///< of tp
+  Int key_holders_ = 1;               ///< of one head of keys
   std::map<std::string, Int> cut_{};  ///< dim along which they divide parameters of that role
   Int lookup_rows_ = 0;               ///< of the embedding, on a rank
   Int vocab_here_ = 0;                ///< columns of the logits, on a rank

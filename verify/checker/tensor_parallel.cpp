@@ -11,6 +11,11 @@
 // sums of norms' gradients: a reduce-scatter leaves each rank its rows of the sum, an all-gather
 // makes of them the rows of all tokens, which have a name of their own too.
 //
+// With more ranks than heads of keys, several ranks that follow each other hold one head, each equal
+// parts of its key's and its value's columns. An all-gather sends all ranks the parts of all, of which
+// each takes its head's. Backward each has a term of the gradients of these, and 0 for all others; a
+// reduce-scatter leaves each rank the sums of its own part.
+//
 // Where ranks have other columns of the logits, each knows for every row the largest logit, the sum
 // of exponentials and, if it is its own, the label's logit. An all-gather of these comes before the
 // loss, which each rank then has whole.
@@ -24,6 +29,11 @@ namespace {
 
 const std::string kTerm = "a term of ";
 const std::string kAllRows = " of all rows";
+const std::string kShortOfBias = " short of its bias";
+const std::string kKeyPart = "part of a key and a value";
+const std::string kKeyParts = "parts of keys and values";
+const std::string kKeyPartGradient = "d_part of a key and a value";
+const std::string kWholeHeads = " of whole heads";
 
 }  // namespace
 
@@ -33,21 +43,30 @@ void Model::read_tensor_ranks(const PlanView& view) {
   tensor_ranks_ = view.ranks_on("tp");
   if (tensor_ranks_ == 1) return;
   const bool has_mlp = experts_ == 0 || !dense_.empty();
-  const bool others = latent_ || !rotates_ || sinks_ || biases_ || !input_norms_ ||
+  const bool others = (latent_ && query_latent_ == 0) || !rotates_ || !input_norms_ ||
                       (qk_norm_ && whole_norms_) || (!balance_.is_null() && batch_ != 1) ||
-                      config_.at("model").contains("logit_cap") || exact_ || fp8_ ||
-                      config_.contains("base_dtype") || view.classes > 1 ||
+                      exact_ || fp8_ || config_.contains("base_dtype") || view.classes > 1 ||
                       config_.at("optimizer") == "muon";
   const Int heads_apart = times(tensor_ranks_, context_ranks_);
-  if (others || heads_ % heads_apart != 0 || kv_heads_ % heads_apart != 0 ||
+  if (tensor_ranks_ > kv_heads_ && tensor_ranks_ % kv_heads_ == 0)
+    key_holders_ = tensor_ranks_ / kv_heads_;
+  const bool holds = key_holders_ > 1;
+  const bool odd = holds && (context_ranks_ > 1 || rank_ != 0 || sinks_ || whole_norms_ ||
+                             head_dim_ % key_holders_ != 0);
+  if (others || odd || heads_ % heads_apart != 0 || (!holds && kv_heads_ % heads_apart != 0) ||
       (has_mlp && inner_ % tensor_ranks_ != 0) || tokens % tensor_ranks_ != 0)
     refuse("config: this checker does not know the model with {} ranks on tp", tensor_ranks_);
   for (const Group& group : view.groups)
     if (!group.tp_dim && group.reduce.contains("tp")) splits_rows_ = true;
   if (experts_ != 0 && !splits_rows_)
     refuse("groups: ranks of tp would all send the same rows to experts");
-  std::map<std::string, Int> wanted{
-      {"attention_out", 1}, {"down", 1}, {"gate_up", 0}, {"qkv", 0}, {"qkv_bias", 0}};
+  if (latent_ && !splits_rows_)
+    refuse("groups: this checker does not know latent vectors of rows that each rank has");
+  if (biases_ && !splits_rows_)
+    refuse("groups: this checker does not know biases of sums that each rank has whole");
+  std::map<std::string, Int> wanted{{"attention_out", 1}, {"down", 1}, {"gate_up", 0},
+                                    {"kv_b", 0},          {"q_b", 0},  {"qkv", 0},
+                                    {"qkv_bias", 0},      {"sinks", 0}};
   // Ranks divide an adapter's outputs as those of its matrix, or else the inputs that it reads.
   for (const Adapter& adapter : adapters_) {
     const Int dim = wanted.at(adapter.matrix);
@@ -78,7 +97,8 @@ void Model::read_tensor_ranks(const PlanView& view) {
 /// From here on sizes are those of a rank.
 void Model::take_part_of_rank() {
   if (tensor_ranks_ == 1) return;
-  for (Int* size : {&heads_, &kv_heads_}) *size /= tensor_ranks_;
+  heads_ /= tensor_ranks_;
+  kv_heads_ = key_holders_ > 1 ? 1 : kv_heads_ / tensor_ranks_;
   if (experts_ == 0 || !dense_.empty())
     for (Int* size : {&inner_, &first_width_}) *size /= tensor_ranks_;
   for (Adapter& adapter : adapters_)
@@ -116,11 +136,77 @@ std::string Model::summed(const std::string& terms, bool scatters) const {
   return scatters == has_rows ? sum : "";
 }
 
+/// Where ranks make terms of a projection, its bias is added to each rank's rows of the sum.
+void Model::add_bias_of_sum(const std::string& parameter, const std::string& value) {
+  add({.kernel = "add_bias",
+       .attributes = {{"cols", hidden_}, {"rows", rows_}},
+       .flows = {weight(parameter + "_bias", {hidden_}),
+                 turns("output", compute_, {rows_, hidden_}, value + kShortOfBias, value)}});
+}
+
+bool Model::has_terms(const std::string& parameter) const {
+  const auto found = cut_.find(parameter);
+  return found != cut_.end() && found->second == 1;
+}
+
+std::string Model::short_of_bias(const std::string& value) { return value + kShortOfBias; }
+
 /// The rows of all ranks that an all-gather makes; empty: there are no rows of it.
 std::string Model::gathered_rows(const std::string& rows) const {
+  if (rows == kKeyPart) return kKeyParts;
   static const Names moved{
-      "normed", "normed1", "normed2", "d_mid", "d_output", "d_raw_mlp_out", "d_raw_attention_out"};
+      "normed", "normed1",  "normed2",       "kv vector",           "normed kv vector",
+      "d_mid",  "d_output", "d_raw_mlp_out", "d_raw_attention_out", "normed q vector"};
   return splits_rows_ && moved.contains(rows) ? rows + kAllRows : "";
+}
+
+/// Where several ranks hold a head of keys, attention's rows are others than the projection's.
+std::string Model::in_whole_heads(const std::string& value) const {
+  return key_holders_ > 1 && (value == "qkv" || value == "d_qkv") ? value + kWholeHeads : value;
+}
+
+/// The projection makes queries, and columns of a key and a value.
+Int Model::projected_cols() const {
+  return heads_ * head_dim_ + 2 * kv_heads_ * head_dim_ / key_holders_;
+}
+
+void Model::add_key_parts() {
+  if (key_holders_ == 1) return;
+  const Int part = head_dim_ / key_holders_;
+  const Int queries = heads_ * head_dim_;
+  const Int all = queries + 2 * head_dim_;
+  const Int cols = projected_cols();
+  const Shape parts{times(tensor_ranks_, tokens), 2 * part};
+  const Json rank{{"name", "rank"}, {"per", {{{"axis", "tp"}, {"step", 1}}}}, {"value", 0}};
+  const std::map<std::string, Json> sizes{{"cols", all},      {"holders", key_holders_},
+                                          {"key_cols", part}, {"peers", tensor_ranks_},
+                                          {"rank", rank},     {"rows", tokens}};
+  const auto columns = [&](const char* role, Int width, const std::string& of, Int row,
+                           Int column) {
+    return in_rows(reads(role, compute_, {tokens, width}, of, column), row, column);
+  };
+  add({.kernel = "take_keys",
+       .attributes = {{"key_cols", part}, {"rows", tokens}},
+       .flows = {columns("key", part, "qkv", cols, queries),
+                 columns("value", part, "qkv", cols, queries + part),
+                 makes("output", compute_, {tokens, 2 * part}, kKeyPart)}});
+  Step joins{.kernel = "join_key_parts",
+             .attributes = sizes,
+             .flows = {columns("query", queries, "qkv", cols, 0),
+                       reads("parts", compute_, parts, kKeyParts),
+                       makes("output", compute_, {tokens, all}, in_whole_heads("qkv"))}};
+  joins.attributes["query_cols"] = queries;
+  add(std::move(joins));
+  add({.kernel = "split_key_parts",
+       .attributes = sizes,
+       .flows = {reads("input", compute_, {tokens, all}, in_whole_heads("d_qkv")),
+                 makes("parts", compute_, parts, kTerm + kKeyPartGradient)}});
+  add({.kernel = "join_keys",
+       .attributes =
+           {{"cols", cols}, {"key_cols", part}, {"query_cols", queries}, {"rows", tokens}},
+       .flows = {columns("query", queries, in_whole_heads("d_qkv"), all, 0),
+                 reads("key_value", compute_, {tokens, 2 * part}, kKeyPartGradient),
+                 makes("output", compute_, {tokens, cols}, "d_qkv")}});
 }
 
 /// As a rank makes them of its rows.

@@ -156,6 +156,8 @@ constexpr std::array kRules{
     RuleInfo{"MF745", "rows-without-ranks", "Sequence parallelism on one tensor-parallel rank.",
              note},
     RuleInfo{"MF746", "rank-count", "A number of ranks that is none."},
+    RuleInfo{"MF747", "cp-exchange", "A value of cp_comm_type that is none."},
+    RuleInfo{"MF748", "launched-ranks", "Processes that parallel axes do not divide."},
     RuleInfo{"MF751", "no-prefetch", "No gather can hide.", note},
     RuleInfo{"MF752", "one-gradient-slot", "Backward waits for each reduction.", note},
     RuleInfo{"MF801", "not-launched", "A run left out an op of its plan."},

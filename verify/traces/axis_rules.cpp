@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kTensor = "tensor_model_parallel_size";
 constexpr std::string_view kContext = "context_parallel_size";
+constexpr std::string_view kPipeline = "pipeline_model_parallel_size";
 constexpr std::string_view kExchange = "cp_comm_type";
 constexpr std::string_view kTransformerEngine =
     "NVIDIA/TransformerEngine transformer_engine/pytorch/attention/dot_product_attention/"
@@ -91,6 +92,42 @@ Broken rank_count(const Configuration& c) {
   return std::nullopt;
 }
 
+/// One way for all layers, or a list with one for each.
+Broken exchange_words(const Configuration& c) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_+";
+  static constexpr std::array<std::string_view, 5> kKnown{"a2a", "a2a+p2p", "all_gather",
+                                                          "allgather", "p2p"};
+  const auto setting = c.find(kExchange);
+  if (!setting || setting->value == "none") return std::nullopt;
+  const std::string_view text = setting->value;
+  std::size_t begin = text.find_first_of(kLetters);
+  if (begin == std::string_view::npos) return shown(c, kExchange);
+  while (begin != std::string_view::npos) {
+    const std::size_t end = std::min(text.find_first_not_of(kLetters, begin), text.size());
+    if (std::ranges::find(kKnown, text.substr(begin, end - begin)) == kKnown.end())
+      return shown(c, kExchange);
+    begin = text.find_first_of(kLetters, end);
+  }
+  return std::nullopt;
+}
+
+/// torchrun's processes, where their number is stated: "--nproc-per-node gpu" is not.
+Broken launched_ranks(const Configuration& c) {
+  constexpr std::string_view kProcesses = "nproc_per_node";
+  constexpr std::string_view kNodes = "nnodes";
+  const bool has_nodes = c.is_on(kNodes);
+  if (c.number(kProcesses).value_or(0) < 1 || (has_nodes && c.number(kNodes).value_or(0) < 1))
+    return std::nullopt;
+  std::int64_t left = ranks_of(c, kProcesses) * ranks_of(c, kNodes);
+  for (const std::string_view axis : {kTensor, kContext, kPipeline}) {
+    if (left % ranks_of(c, axis) != 0)
+      return has_nodes ? shown(c, axis) + ", " + both(c, kProcesses, kNodes)
+                       : both(c, axis, kProcesses);
+    left /= ranks_of(c, axis);
+  }
+  return std::nullopt;
+}
+
 constexpr std::array kAxisRules{
     ConfigurationRule{"MF741", "tensor-parallel ranks cannot share it equally",
                       "choose a number of ranks that divides heads and widths, and that divides "
@@ -112,6 +149,11 @@ constexpr std::array kAxisRules{
                       kModelConfig, rows_without_ranks},
     ConfigurationRule{"MF746", "it is no number of ranks", "use a whole number of at least 1",
                       kModelConfig, rank_count},
+    ConfigurationRule{"MF747", "it is no way to exchange keys and values",
+                      "use p2p, a2a, all_gather or a2a+p2p", kTransformerEngine, exchange_words},
+    ConfigurationRule{"MF748", "the launched processes cannot be divided over these axes",
+                      "launch a multiple of the ranks on all of them",
+                      "NVIDIA/Megatron-LM megatron/core/parallel_state.py", launched_ranks},
 };
 
 }  // namespace

@@ -58,6 +58,8 @@ constexpr auto kSettings =
                                      "moe_single_grouped_bias",
                                      "moe_single_grouped_weight",
                                      "nccl_ub",
+                                     "nnodes",
+                                     "nproc_per_node",
                                      "num_distributed_optimizer_instances",
                                      "num_query_groups",
                                      "outer_dp_sharding_strategy",
@@ -82,8 +84,9 @@ constexpr auto kSettings =
 
 /// Names that also occur in other trainers' configurations.
 constexpr auto kCommonSettings = std::to_array<std::string_view>(
-    {"bucket_size", "fp16", "fp4", "fp8", "hidden_size", "load", "num_attention_heads",
-     "num_buckets", "optimizer", "recompute_activations", "save", "use_sharp", "window_size"});
+    {"bucket_size", "fp16", "fp4", "fp8", "hidden_size", "load", "nnodes", "nproc_per_node",
+     "num_attention_heads", "num_buckets", "optimizer", "recompute_activations", "save",
+     "use_sharp", "window_size"});
 
 constexpr auto kVariables = std::to_array<std::string_view>(
     {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "NCCL_ALGO",

@@ -213,6 +213,22 @@ struct LayerNormBackward {
   }
 };
 
+/// output[row] += bias of each row: where the rows are sums of terms of several ranks.
+template <class T>
+struct AddBias {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  const T* bias = nullptr;  ///< [cols]
+  T* output = nullptr;      ///< [rows, cols]
+
+  void state(auto& op) {
+    op.attribute("cols", cols);
+    op.attribute("rows", rows);
+    op.reads("weight", bias, {"cols"});
+    op.updates("output", output, {"rows", "cols"});
+  }
+};
+
 /// out[cols] = (out +) sum over the rows of in, rounded once: a bias's gradient.
 template <class T, class G>
 struct ColumnSums {

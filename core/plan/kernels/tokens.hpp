@@ -172,6 +172,7 @@ struct SoftmaxParts {
   std::int64_t vocab_begin = 0;
   const T* logits = nullptr;               ///< [rows, vocab]
   std::int64_t row = 0;                    ///< elements from one row to the next
+  Real<T> cap = 0;                         ///< as of CrossEntropy
   SoftmaxPart<Real<T>>* output = nullptr;  ///< [rows]
 
   void state(auto& op) {
@@ -182,6 +183,7 @@ struct SoftmaxParts {
     op.unread("bytes");
     op.attribute("cols", vocab);
     op.attribute("rows", rows);
+    op.attribute_if_any("logit_cap", cap);
     op.rank_attribute_if_any("vocab_begin", vocab_begin, is_part);
     op.reads("logits", matrix, {"rows", "cols"});
     logits = matrix.data;
@@ -242,8 +244,8 @@ struct CrossEntropy {
       op.writes("log_probs", log_probs, {"rows"}, {.optional = true});
     op.reads("parts", of_ranks, {{"peers", "rows"}, {3}}, {.optional = true});
     parts = reinterpret_cast<const SoftmaxPart<Real<T>>*>(of_ranks);
-    op.expect(parts == nullptr || (cap == 0 && log_probs == nullptr), "parts",
-              "expected neither a cap of logits nor log-probabilities beside parts of rows");
+    op.expect(parts == nullptr || log_probs == nullptr, "parts",
+              "expected no log-probabilities beside parts of rows");
     op.workspace(workspace, costs::sum_workspace);
   }
 };

@@ -51,6 +51,10 @@ struct Softcap {
   float cap = 0;
   float inverse = 0;
 };
+template <bool kCapped>
+__device__ Softcap softcap_of(float cap) {
+  return {.cap = cap, .inverse = kCapped ? 1 / cap : 0};
+}
 /// For logits stored in 16 bits, tanh(x) = 1 - 2 / (1 + e^2x) by the hardware's power of two and
 /// reciprocal, whose error is some 1e-7.
 template <class T>
@@ -159,8 +163,7 @@ __global__ void __launch_bounds__(kThreads)
   };
   const auto rows = static_cast<std::int64_t>(k.labels.size());
   const float scale = scale_of(k);
-  const Softcap softcap{.cap = static_cast<float>(k.cap),
-                        .inverse = kCapped ? 1 / static_cast<float>(k.cap) : 0};
+  const Softcap softcap = softcap_of<kCapped>(k.cap);
   TwoSums sums;  // of this block's rows; thread 0's count
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const logits = k.logits + row * k.pitch();
@@ -248,9 +251,10 @@ __global__ void __launch_bounds__(kThreads)
 // ---- rows whose columns ranks share -------------------------------------------------------------
 
 /// Block b processes the rows b, b + gridDim.x, ...
-template <class T, int N>
+template <class T, int N, bool kCapped>
 __global__ void __launch_bounds__(kThreads) softmax_of_part(const kernels::SoftmaxParts<T> k) {
   __shared__ Softmax shared[kWarps];
+  const Softcap softcap = softcap_of<kCapped>(k.cap);
   const int packs = static_cast<int>(k.vocab / N);
   const auto rows = static_cast<std::int64_t>(k.labels.size());
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -259,14 +263,15 @@ __global__ void __launch_bounds__(kThreads) softmax_of_part(const kernels::Softm
     for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
       float values[N];
       widen_all(load<T, N>(logits + std::int64_t{at} * N), values);
+      cap_all<T, kCapped>(values, softcap);
       add_values<T>(softmax, values);
     }
     softmax = block_merged<T>(softmax, shared);
     if (threadIdx.x != 0) continue;
     const std::int64_t own = k.labels[row] - k.vocab_begin;
-    k.output[row] = {.largest = softmax.largest,
-                     .sum = softmax.sum,
-                     .of_label = own >= 0 && own < k.vocab ? widened(logits[own]) : 0.0F};
+    float of_label[1] = {own >= 0 && own < k.vocab ? widened(logits[own]) : 0.0F};
+    cap_all<T, kCapped>(of_label, softcap);
+    k.output[row] = {.largest = softmax.largest, .sum = softmax.sum, .of_label = of_label[0]};
   }
 }
 
@@ -286,13 +291,14 @@ __device__ Softmax merged_parts(const CrossEntropy<T>& k, std::int64_t rows, std
   return all;
 }
 
-template <class T, int N>
+template <class T, int N, bool kCapped>
 __global__ void __launch_bounds__(kThreads)
     loss_of_parts(const CrossEntropy<T> k, GridScratch* scratch) {
   constexpr bool kGradient = !std::is_const_v<T>;
   const int packs = static_cast<int>(k.vocab / N);
   const auto rows = static_cast<std::int64_t>(k.labels.size());
   const float scale = scale_of(k);
+  const Softcap softcap = softcap_of<kCapped>(k.cap);
   TwoSums sums;  // of this block's rows; thread 0's count
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const logits = k.logits + row * k.pitch();
@@ -319,10 +325,13 @@ __global__ void __launch_bounds__(kThreads)
         float values[N];
         T* const mine = logits + std::int64_t{at} * N;
         widen_all(load<Stored<T>, N>(mine), values);
+        cap_all<T, kCapped>(values, softcap);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
+          const float slope = kCapped ? cap_slope<T>(values[i], softcap) : 1.0F;
           values[i] = exponential<T>(values[i], softmax.largest) * inverse;
           if (own == std::int64_t{at} * N + i) values[i] -= 1.0F;
+          if constexpr (kCapped) values[i] *= slope;
           if constexpr (kScaled<T>) values[i] *= scale;
         }
         store_streaming<N>(mine, narrow_all<T, N>(values));
@@ -342,8 +351,18 @@ dim3 blocks_for(std::size_t rows) {
 template <class T, int N>
 Result<void> launch_parts(const CrossEntropy<T>& k, cudaStream_t stream) {
   MFSDP_LET(scratch, grid_scratch(k.workspace, "cross_entropy", stream));
-  loss_of_parts<T, N><<<blocks_for(k.labels.size()), kThreads, 0, stream>>>(k, scratch);
+  const dim3 blocks = blocks_for(k.labels.size());
+  if (k.cap > 0)
+    loss_of_parts<T, N, true><<<blocks, kThreads, 0, stream>>>(k, scratch);
+  else
+    loss_of_parts<T, N, false><<<blocks, kThreads, 0, stream>>>(k, scratch);
   return launched("cross_entropy");
+}
+
+template <class T, int N, bool kCapped>
+Result<void> launch_softmax(const kernels::SoftmaxParts<T>& k, cudaStream_t stream) {
+  softmax_of_part<T, N, kCapped><<<blocks_for(k.labels.size()), kThreads, 0, stream>>>(k);
+  return launched("softmax_parts");
 }
 
 /// kKeptBytes, or the shared memory of a smaller device.
@@ -399,12 +418,10 @@ Result<void> cross_entropy(const CrossEntropy<T>& k, cudaStream_t stream) {
 template <class T>
 Result<void> softmax_parts(const kernels::SoftmaxParts<T>& k, cudaStream_t stream) {
   constexpr int N = kPack<T>;
-  const dim3 blocks = blocks_for(k.labels.size());
-  if (k.vocab % N == 0 && k.row % N == 0 && is_aligned({k.logits}, 16))
-    softmax_of_part<T, N><<<blocks, kThreads, 0, stream>>>(k);
-  else
-    softmax_of_part<T, 1><<<blocks, kThreads, 0, stream>>>(k);
-  return launched("softmax_parts");
+  const bool packs = k.vocab % N == 0 && k.row % N == 0 && is_aligned({k.logits}, 16);
+  if (k.cap > 0)
+    return packs ? launch_softmax<T, N, true>(k, stream) : launch_softmax<T, 1, true>(k, stream);
+  return packs ? launch_softmax<T, N, false>(k, stream) : launch_softmax<T, 1, false>(k, stream);
 }
 
 template Result<void> softmax_parts(const kernels::SoftmaxParts<Bf16>&, cudaStream_t);

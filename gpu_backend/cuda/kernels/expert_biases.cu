@@ -1,4 +1,4 @@
-// Biases of experts, and the sigmoid of one number per row.
+// Biases of experts and of sums of ranks' terms, and the sigmoid of one number per row.
 #include "gpu_backend/cuda/kernels/exact_sums.cuh"
 #include "gpu_backend/cuda/kernels/experts.hpp"
 #include "gpu_backend/cuda/kernels/swiglu.cuh"
@@ -6,6 +6,7 @@
 namespace mfsdp::cuda {
 namespace {
 
+using kernels::AddBias;
 using kernels::ExpertBiasDots;
 using kernels::ExpertBiasForward;
 using kernels::ExpertBiasGradient;
@@ -31,7 +32,7 @@ __device__ std::int64_t expert_of(const std::int32_t* ends, std::int64_t experts
 
 /// One block per row; blocks after the last expert's rows have no work. N: elements of a load.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) add_bias(const ExpertBiasForward<T> k) {
+__global__ void __launch_bounds__(kThreads) add_bias_of_expert(const ExpertBiasForward<T> k) {
   const std::int64_t row = blockIdx.x;
   if (row >= k.ends[k.experts - 1]) return;
   const float weight = k.row_weights == nullptr ? 1.0F : k.row_weights[row];
@@ -44,6 +45,21 @@ __global__ void __launch_bounds__(kThreads) add_bias(const ExpertBiasForward<T> 
     load_widened<N>(bias + c, of_expert);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] = __fadd_rn(sum[i], __fmul_rn(of_expert[i], weight));
+    store_narrowed<N>(out + c, sum);
+  }
+}
+
+/// One block per row.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) add_bias_to_rows(const AddBias<T> k) {
+  T* const out = k.output + std::int64_t{blockIdx.x} * k.cols;
+  for (std::int64_t c = threadIdx.x * N; c < k.cols; c += kThreads * N) {
+    float sum[N];
+    float bias[N];
+    load_widened<N>(out + c, sum);
+    load_widened<N>(k.bias + c, bias);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += bias[i];
     store_narrowed<N>(out + c, sum);
   }
 }
@@ -120,13 +136,24 @@ Result<void> sigmoid_backward(const SigmoidBackward<T>& k, cudaStream_t stream) 
 }
 
 template <class T>
+Result<void> add_bias(const AddBias<T>& k, cudaStream_t stream) {
+  if (k.rows == 0 || k.cols == 0) return {};
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.output, k.bias}, 16))
+    add_bias_to_rows<T, N><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+  else
+    add_bias_to_rows<T, 1><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+  return launched("add_bias");
+}
+
+template <class T>
 Result<void> expert_bias_forward(const ExpertBiasForward<T>& k, cudaStream_t stream) {
   if (k.rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
   if (k.cols % N == 0 && is_aligned({k.output, k.bias}, 16))
-    add_bias<T, N><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+    add_bias_of_expert<T, N><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
   else
-    add_bias<T, 1><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+    add_bias_of_expert<T, 1><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
   return launched("expert_bias_forward");
 }
 
@@ -153,6 +180,7 @@ Result<void> expert_bias_gradient(const ExpertBiasGradient<T, G>& k, cudaStream_
 }
 
 #define MFSDP_INSTANTIATE(T)                                                            \
+  template Result<void> add_bias(const AddBias<T>&, cudaStream_t);                      \
   template Result<void> sigmoid_forward(const SigmoidForward<T>&, cudaStream_t);        \
   template Result<void> sigmoid_backward(const SigmoidBackward<T>&, cudaStream_t);      \
   template Result<void> expert_bias_forward(const ExpertBiasForward<T>&, cudaStream_t); \

@@ -53,6 +53,9 @@ template <class T>
                                             cudaStream_t stream);
 
 template <class T>
+[[nodiscard]] Result<void> add_bias(const kernels::AddBias<T>& k, cudaStream_t stream);
+
+template <class T>
 [[nodiscard]] Result<void> expert_bias_forward(const kernels::ExpertBiasForward<T>& k,
                                                cudaStream_t stream);
 

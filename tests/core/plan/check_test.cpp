@@ -323,8 +323,7 @@ TEST(CheckStructure, RefusesAxesThatHaveNoMeaning) {
       }
     });
   };
-  EXPECT_EQ(renamed(Axis::tp),
-            "config.--tp: expected a number of ranks that divides the 1 key-value heads, got 2");
+  EXPECT_EQ(renamed(Axis::tp), "config.mesh: has ranks on tp, but no group is cut along tp");
   EXPECT_EQ(renamed(Axis::pp),
             "classes: expected one for each of the 2 stages on pp of config.mesh, at its index, "
             "with a plan of its own");

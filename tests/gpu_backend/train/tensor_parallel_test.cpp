@@ -101,6 +101,8 @@ TEST(TensorParallelRuns, OtherBlocksThanLlamasHaveTheWeightsOfOneRank) {
   shape.model.sliding_window = 5;
   shape.model.sliding_layers = {0};
   shape.model.local_rope_theta = {100, 1};
+  shape.model.logit_cap = {3, 1};
+  shape.model.score_cap = {2, 1};
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
     expect_weights_of_one_rank(shape, {{.shard = 2, .tp = 2, .recompute = recompute}});
 }
@@ -118,6 +120,36 @@ TEST(TensorParallelRuns, ExpertsHaveTheWeightsOfOneRank) {
               {.tp = 2, .ep = 2},
               {.shard = 2, .tp = 2, .recompute = Recompute::full, .ep = 4},
               {.outer = 2, .shard = 2, .tp = 2, .recompute = Recompute::none, .ep = 2}});
+}
+
+/// Two and four ranks hold each head of keys, with norms of heads and biases as Qwen's.
+TEST(TensorParallelRuns, MoreRanksThanHeadsOfKeysHaveTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.document_mask = true;
+  shape.model.kv_heads = 2;
+  expect_weights_of_one_rank(shape, {{.tp = 4}});
+  shape.model.qk_norm = shape.model.qkv_bias = true;
+  shape.model.kv_heads = 1;
+  expect_weights_of_one_rank(shape,
+                             {{.shard = 2, .tp = 2, .recompute = Recompute::none, .micro_batch = 2},
+                              {.shard = 2, .tp = 4, .recompute = Recompute::full}});
+}
+
+/// Sinks are of heads, and a bias of a sum is added once.
+TEST(TensorParallelRuns, SinksAndBiasesOfSumsHaveTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  test::make_family(shape.model, Family::gpt_oss);
+  expect_weights_of_one_rank(shape, {{.tp = 2, .recompute = Recompute::full},
+                                     {.shard = 2, .tp = 2, .recompute = Recompute::none, .ep = 4}});
+}
+
+/// Ranks have other heads, made of the latent vectors of all rows.
+TEST(TensorParallelRuns, LatentAttentionHasTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  test::make_family(shape.model, Family::deepseek);
+  expect_weights_of_one_rank(shape, {{.tp = 2, .recompute = Recompute::none},
+                                     {.shard = 2, .tp = 2, .ep = 4},
+                                     {.shard = 2, .tp = 4, .recompute = Recompute::full}});
 }
 
 /// Their matrices are cut at outputs and at inputs.

@@ -15,6 +15,8 @@
 namespace mfsdp {
 namespace {
 
+using P = ParameterRole;
+
 PlanConfig blocks_and(std::int64_t shards) {
   PlanConfig config = test::small_config(shards);
   config.model.heads = config.model.kv_heads = 4;
@@ -47,6 +49,26 @@ PlanConfig blocks_and_adapters() {
   return config;
 }
 
+/// Two ranks hold each head of keys.
+PlanConfig blocks_and_parts_of_keys() {
+  PlanConfig config = blocks_and(2);
+  config.model.kv_heads = 2;
+  config.mesh.resize(Axis::tp, 4);
+  return config;
+}
+
+PlanConfig blocks_of_gpt_oss() {
+  PlanConfig config = blocks_and(2);
+  test::make_family(config.model, Family::gpt_oss);
+  return config;
+}
+
+PlanConfig blocks_of_deepseek() {
+  PlanConfig config = blocks_and(2);
+  test::make_family(config.model, Family::deepseek);
+  return config;
+}
+
 void expect_clean(const PlanConfig& config) {
   const Program program = build_program(config, {}).value();
   EXPECT_THAT(test::proof_errors(program), testing::IsEmpty());
@@ -72,7 +94,8 @@ Op& op_named(Program& program, const std::string& name, OpKind kind) {
 TEST(TensorParallelBeside, PlansAreClean) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
     for (PlanConfig config :
-         {blocks_and_sequences(), blocks_and_experts(), blocks_and_adapters()}) {
+         {blocks_and_sequences(), blocks_and_experts(), blocks_and_adapters(), blocks_of_gpt_oss(),
+          blocks_and_parts_of_keys(), blocks_of_deepseek()}) {
       config.recompute.kind = recompute;
       config.microbatches = recompute == Recompute::selective ? 2 : 1;
       expect_clean(config);
@@ -112,6 +135,67 @@ TEST(TensorParallelBeside, EachExchangeOfHeadsGoesOverCp) {
     });
   }
   EXPECT_EQ(exchanges, 2 * 4);  // two each way in each block
+}
+
+TEST(TensorParallelBeside, NormsOfHeadsGoByWholeOnes) {
+  PlanConfig config = blocks_and_parts_of_keys();
+  config.model.qk_norm = config.model.qkv_bias = true;
+  expect_clean(config);
+}
+
+/// Each rank takes the parts of its own head, and sums the gradients of its own part.
+TEST(TensorParallelBeside, PartsOfKeysAreThoseOfTheHead) {
+  const auto attributes = [](Program& program, const char* name) -> std::vector<Attribute>& {
+    return std::get<Kernel>(op_named(program, name, OpKind::kernel).body).attributes;
+  };
+  const char* const joins = "layers.1.qkv.join";
+  expect_both_find(blocks_and_parts_of_keys(), "of rank 0", [&](Program& program) {
+    std::ranges::find(attributes(program, joins), "rank", &Attribute::name)->per.clear();
+  });
+  expect_both_find(blocks_and_parts_of_keys(), "of all", [&](Program& program) {
+    std::ranges::find(attributes(program, joins), "holders", &Attribute::name)->value = {4, 1};
+  });
+  expect_both_find(blocks_and_parts_of_keys(), "not summed", [](Program& program) {
+    std::get<Collective>(op_named(program, "layers.1.d_key_parts.sums", OpKind::collective).body)
+        .reduction = Reduction::max;
+  });
+}
+
+/// Each rank has a term of the gradient of the elements that all heads share, and of vectors.
+TEST(TensorParallelBeside, GradientsOfLatentVectorsAreSummed) {
+  const std::string turned = "layers.1.d_turned.sums";
+  expect_both_find(blocks_of_deepseek(), "another value", [&](Program& program) {
+    auto& sums = std::get<Collective>(op_named(program, turned, OpKind::collective).body);
+    sums.kind = CollectiveKind::all_gather;
+    sums.reduction = Reduction::none;
+  });
+  for (const P role : {P::kv_a, P::q_a_norm})
+    expect_both_find(blocks_of_deepseek(), std::string(to_string(role)), [&](Program& program) {
+      for (Group& group : program.groups)
+        if (std::ranges::find(group.parameters, role, &PlacedParameter::role) !=
+            group.parameters.end())
+          std::erase(group.reduce, Axis::tp);
+    });
+}
+
+/// A bias that each rank adds to its term would be in the sum once for each.
+TEST(TensorParallelBeside, BiasesOfSumsAreAddedOnce) {
+  expect_both_find(blocks_of_gpt_oss(), "to terms", [](Program& program) {
+    std::vector<Op>& ops = ops_of_step(program);
+    auto& product =
+        std::get<Kernel>(op_named(program, "layers.0.attention_out", OpKind::kernel).body);
+    const auto at = std::ranges::find(ops, "layers.0.attention_out.bias", &Op::name);
+    Operand bias =
+        *std::ranges::find(std::get<Kernel>(at->body).operands, "weight", &Operand::role);
+    product.operands.insert(product.operands.begin() + 2, bias);
+    ops.erase(at);
+  });
+  expect_both_find(blocks_of_gpt_oss(), "to all gradients", [](Program& program) {
+    for (Group& group : program.groups)
+      if (std::ranges::find(group.parameters, ParameterRole::attention_out_bias,
+                            &PlacedParameter::role) != group.parameters.end())
+        std::erase(group.reduce, Axis::tp);
+  });
 }
 
 /// The balance of a sequence is by the counts of all ranks' rows, and each adds its share of it.

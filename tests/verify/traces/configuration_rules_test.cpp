@@ -153,6 +153,12 @@ const std::vector<Case>& cases() {
       {"MF741", "--tensor-model-parallel-size 2 --sequence-parallel --seq-length 8191"},
       {"MF746", "--tensor-model-parallel-size 0"},
       {"MF746", "--context-parallel-size two"},
+      {"MF747", "--context-parallel-size 2 --cp-comm-type ring"},
+      {"MF747", R"({"model": {"cp_comm_type": ["p2p", "gather"]}})"},
+      {"MF748", "torchrun --nproc-per-node 8 --nnodes=2 x --tensor-model-parallel-size 32"},
+      {"MF748",
+       "torchrun --nproc_per_node=4 x --tensor-model-parallel-size 2 --context-parallel-size 2 "
+       "--pipeline-model-parallel-size 2"},
       {"MF742", "--context-parallel-size 4 --seq-length 8196"},
       {"MF742",
        "--context-parallel-size 4 --cp-comm-type a2a --tensor-model-parallel-size 4 "
@@ -191,6 +197,13 @@ TEST(ConfigurationRules, EachHasACaseAndARowOfTheTable) {
 
 TEST(ConfigurationRules, GoodOnesAreClean) {
   EXPECT_THAT(broken(kGood), IsEmpty());
+  for (const char* launch : {"--nproc-per-node 8 --nnodes 2 x", "--nproc-per-node gpu x",
+                             "--nproc-per-node 1 --nnodes 1:4 x", "--nnodes $N --nproc-per-node 1"})
+    EXPECT_THAT(broken(std::string("torchrun ") + launch +
+                       " --tensor-model-parallel-size 4 --context-parallel-size 4 --cp-comm-type "
+                       "a2a+p2p"),
+                IsEmpty())
+        << launch;
   EXPECT_THAT(
       broken("NCCL_LAUNCH_ORDER_IMPLICIT=1 CUDA_DEVICE_MAX_CONNECTIONS=32 NCCL_NVLS_ENABLE=1 "
              "NCCL_ALGO=Ring run --create-all-gather-group --deterministic-mode " +

@@ -76,19 +76,27 @@ template <class T>
   return sums;
 }
 
-/// The gradient of one row with a cap, times `scale`, over its logits; returns its loss.
+/// The gradient of one row with a cap, times `scale`, over its logits. `label`: its column, if it is
+/// one of these.
 template <class T>
-[[nodiscard]] Real<T> capped_row(T* row, std::int64_t vocab, std::int32_t label, Real<T> cap,
-                                 Real<T> scale) {
-  const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
-  const RowLoss<Real<T>> loss = row_loss<Real<T>>(capped, vocab, label);
+void capped_gradient(T* row, std::int64_t vocab, std::int64_t label, Real<T> cap,
+                     const RowLoss<Real<T>>& loss, Real<T> scale) {
   for (std::int64_t j = 0; j < vocab; ++j) {
-    const Real<T> logit = capped(j);
+    const Real<T> logit = softcapped(widen(row[j]), cap);
     const Real<T> probability = exponential(logit - loss.largest) / loss.sum;
     const Real<T> gradient =
         (j == label ? probability - 1 : probability) * softcap_slope(logit, cap);
     row[j] = narrow<T>(gradient * scale);
   }
+}
+
+/// The same of a whole row; returns its loss.
+template <class T>
+[[nodiscard]] Real<T> capped_row(T* row, std::int64_t vocab, std::int32_t label, Real<T> cap,
+                                 Real<T> scale) {
+  const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
+  const RowLoss<Real<T>> loss = row_loss<Real<T>>(capped, vocab, label);
+  capped_gradient(row, vocab, label, cap, loss, scale);
   return loss.loss;
 }
 
@@ -130,10 +138,15 @@ template <class T>
 MFSDP_VECTOR_CLONES void softmax_parts(const SoftmaxParts<T>& k, std::int32_t ignored) {
   for (std::size_t i = 0; i < k.labels.size(); ++i) {
     const T* const row = k.logits + static_cast<std::int64_t>(i) * k.row;
-    const auto logit = [row](std::int64_t j) { return widen(row[j]); };
-    SoftmaxPart<Real<T>> part = row_softmax<Real<T>>(logit, k.vocab);
+    const auto plain = [row](std::int64_t j) { return widen(row[j]); };
+    const auto capped = [row, cap = k.cap](std::int64_t j) {
+      return softcapped(widen(row[j]), cap);
+    };
+    SoftmaxPart<Real<T>> part =
+        k.cap == 0 ? row_softmax<Real<T>>(plain, k.vocab) : row_softmax<Real<T>>(capped, k.vocab);
     const std::int64_t own = k.labels[i] - k.vocab_begin;
-    if (k.labels[i] != ignored && own >= 0 && own < k.vocab) part.of_label = logit(own);
+    if (k.labels[i] != ignored && own >= 0 && own < k.vocab)
+      part.of_label = k.cap == 0 ? plain(own) : capped(own);
     k.output[i] = part;
   }
 }
@@ -177,6 +190,10 @@ MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy_of_parts(const
         return exponential(widen(logit) - loss.largest) / loss.sum;
       };
       const std::int64_t own = label - k.vocab_begin;
+      if (k.cap != 0) {
+        capped_gradient(row, k.vocab, own, k.cap, loss, scale);
+        continue;
+      }
       const bool is_own = own >= 0 && own < k.vocab;
       const T of_label = is_own ? narrow<T>((probability(row[own]) - 1) * scale) : T{};
       for (std::int64_t j = 0; j < k.vocab; ++j) row[j] = narrow<T>(probability(row[j]) * scale);

@@ -65,4 +65,14 @@ Result<void> run_kind(const KernelRun<K::join_keys>& run) {
   return run([](const auto& k) { join_keys(k); });
 }
 
+template <>
+Result<void> run_kind(const KernelRun<K::join_key_parts>& run) {
+  return run([](const auto& k) { join_key_parts(k); });
+}
+
+template <>
+Result<void> run_kind(const KernelRun<K::split_key_parts>& run) {
+  return run([](const auto& k) { split_key_parts(k); });
+}
+
 }  // namespace mfsdp::kernels

@@ -63,6 +63,14 @@ Result<void> run_kind(const KernelRun<K::norm_weight_grad>& run) {
 }
 
 template <>
+Result<void> run_kind(const KernelRun<K::add_bias>& run) {
+  return run([]<class T>(const AddBias<T>& k) {
+    for (std::int64_t i = 0; i < k.rows * k.cols; ++i)
+      k.output[i] = narrow<T>(widen(k.output[i]) + widen(k.bias[i % k.cols]));
+  });
+}
+
+template <>
 Result<void> run_kind(const KernelRun<K::bias_grad>& run) {
   return run([&](const auto& k) { return sum_columns(run.kernel(), k, k.partials); });
 }

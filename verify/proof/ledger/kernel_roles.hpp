@@ -61,6 +61,7 @@ namespace mfsdp {
 /// Uses parameters such that each of them gets a gradient.
 [[nodiscard]] inline bool is_forward(const Kernel& kernel) {
   switch (kernel.kind) {
+    case KernelKind::add_bias:
     case KernelKind::embedding_forward:
     case KernelKind::expert_bias_forward:
     case KernelKind::grouped_product:

@@ -206,9 +206,11 @@ class SettingsCheck {
     return "has another part of each sequence than that of its index on cp, attribute 'part'";
   }
 
-  /// Columns of a rank's keys and values, and of its queries.
+  /// Columns of a rank's keys and values, and of its queries. Those of parts of heads are checked
+  /// where steps are bound (held_key_steps.hpp).
   [[nodiscard]] std::optional<std::string> check_key_columns() const {
     if (kernel_.kind != take_keys && kernel_.kind != join_keys) return std::nullopt;
+    if (!config_.gathers_keys()) return std::nullopt;
     const ModelShape& model = config_.model;
     const std::int64_t keys = checked_mul(model.kv_heads, model.head_dim);
     const std::int64_t queries = checked_mul(model.heads, model.head_dim);
@@ -271,6 +273,7 @@ class SettingsCheck {
     // Received rows have one expert each.
     const bool is_arrived =
         kernel_.kind == permute_rows && kernel_.find_attribute("peers") != nullptr;
+    const bool of_keys = kernel_.kind == join_key_parts || kernel_.kind == split_key_parts;
     if (auto wrong = check_balance(is_shared)) return wrong;
     struct Stated {
       std::string_view name;
@@ -280,7 +283,9 @@ class SettingsCheck {
     for (const Stated& attribute :
          {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
           Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
-          Stated{"peers", takes("peers") || is_arrived, {.num = config_.expert_parallel}},
+          Stated{"peers",
+                 (takes("peers") && !of_keys) || is_arrived,
+                 {.num = config_.expert_parallel}},
           Stated{"m",
                  makes_room,
                  {.num = config_.is_expert_parallel() ? rows_of_experts(config_) : 0}},
@@ -356,7 +361,8 @@ class SettingsCheck {
   [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
     const ModelShape& model = config_.model;
     const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
-    if (loses && is_not("logit_cap", model.logit_cap)) return unlike("logit_cap", model.logit_cap);
+    if ((loses || kernel_.kind == softmax_parts) && is_not("logit_cap", model.logit_cap))
+      return unlike("logit_cap", model.logit_cap);
     if (!attends) return std::nullopt;
     if (is_not("query_scalar", model.query_scalar))
       return unlike("query_scalar", model.query_scalar);

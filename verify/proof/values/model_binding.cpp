@@ -11,6 +11,7 @@
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/fp8_steps.hpp"
+#include "verify/proof/values/held_key_steps.hpp"
 #include "verify/proof/values/kernel_parameters.hpp"
 #include "verify/proof/values/lora_steps.hpp"
 #include "verify/proof/values/rank_config.hpp"
@@ -20,7 +21,8 @@ namespace mfsdp {
 namespace {
 
 /// The other weight of a step that has two, the second in its operands.
-std::optional<ParameterRole> second_parameter(const ModelStep& step, const ModelShape& model) {
+std::optional<ParameterRole> second_parameter(const ModelStep& step, const ModelShape& model,
+                                              const Divided& divided) {
   if (!step.parameter) return std::nullopt;
   const FamilyTraits& traits = model.traits();
   const auto if_has = [](bool has, ParameterRole role) {
@@ -45,7 +47,7 @@ std::optional<ParameterRole> second_parameter(const ModelStep& step, const Model
   switch (*step.parameter) {
     case ParameterRole::qkv: return if_has(model.qkv_bias, ParameterRole::qkv_bias);
     case ParameterRole::attention_out:
-      return if_has(traits.biases, ParameterRole::attention_out_bias);
+      return if_has(traits.biases && !divided.blocks, ParameterRole::attention_out_bias);
     case ParameterRole::gate_up: return if_has(traits.biases, ParameterRole::gate_up_bias);
     case ParameterRole::down: return if_has(traits.biases, ParameterRole::down_bias);
     case ParameterRole::router: return if_has(traits.biases, ParameterRole::router_bias);
@@ -109,6 +111,7 @@ class Binder {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
     out_.takes_tokens = takes_tokens(plan_);
     if (divided().sequences && !divided().keys) out_.unrotated = Value::d_qkv_sequences;
+    if (divided().heads) out_.unrotated = Value::d_qkv_heads;
     if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
       return std::move(out_);
     out_.applies = true;
@@ -353,6 +356,9 @@ class Binder {
     if (is_gemm(kernel.kind) && !has_scale(kernel, role))
       return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
     if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
+    if (divided().heads)
+      if (auto wrong = held_keys::wrong_parts(kernel, config_, holders_of_key(program_.config)))
+        return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
                     .of_whole_rows = of_whole_rows,
                     .of_own_rows = of_own_rows,
@@ -472,7 +478,9 @@ class Binder {
     return {.experts = program_.config.is_expert_parallel(),
             .sequences = program_.config.mesh.size(Axis::cp) > 1,
             .keys = program_.config.has_chunks(),
-            .ring = program_.config.passes_keys()};
+            .ring = program_.config.passes_keys(),
+            .blocks = program_.config.mesh.size(kLayoutAxis) > 1,
+            .heads = holders_of_key(program_.config) > 1};
   }
 
   /// States that it works on rows that ranks have sent.
@@ -540,7 +548,7 @@ class Binder {
 
   /// Every weight of the step, and no other.
   [[nodiscard]] bool is_complete(const ModelStep& step, const KernelParameters& parameters) const {
-    const auto second = second_parameter(step, program_.config.model);
+    const auto second = second_parameter(step, program_.config.model, divided());
     const bool corrects =
         step.kind == KernelKind::router_forward && program_.config.model.sigmoid_routing;
     if (corrects && parameters.count != 1) return false;
@@ -626,6 +634,9 @@ class Binder {
         break;
       case Part::key: bound.skip = columns(model.heads); break;
       case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;
+      case Part::part_value:
+        bound.skip = columns(model.heads) + columns(1) / holders_of_key(program_.config);
+        break;
       case Part::own_value: bound.skip = columns(model.kv_heads); break;
       case Part::second_half: bound.skip = bytes; break;
       case Part::keys_half:

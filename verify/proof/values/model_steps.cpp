@@ -6,6 +6,7 @@
 #include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/expert_parallel_steps.hpp"
 #include "verify/proof/values/expert_steps.hpp"
+#include "verify/proof/values/held_key_steps.hpp"
 
 namespace mfsdp {
 namespace steps {
@@ -173,6 +174,13 @@ constexpr std::array kNoOutputNorms{
     bias_sums(P::down_bias, d_output),
 };
 
+/// Where ranks of tp sum terms first, and then add the bias.
+constexpr std::array kBiasOfSum{
+    forward(P::attention_out, attention, attention_out_unbiased),
+    model_step(K::add_bias, 0, P::attention_out_bias,
+               replaces("output", of(attention_out_unbiased), of(attention_out))),
+};
+
 // ---- the MLP ------------------------------------------------------------------------------------
 
 constexpr ModelStep activates(K kind, std::string_view role) {
@@ -281,6 +289,19 @@ constexpr std::array kSharedSequenceTables{
 constexpr std::array kGatheredKeyTables{table(context_parallel::kGatheredSteps, rotates_heads)};
 constexpr std::array kRingTables{table(context_parallel::kRingSteps, rotates_heads)};
 
+/// The same, where ranks divide a block's weights.
+constexpr std::array kSharedBlockTables{
+    table(kBiasOfSum, [](M model) { return model.traits().biases && !model.output_norms; }),
+};
+
+/// The same, where several ranks hold each head of keys.
+constexpr std::array kHeldKeyTables{
+    table(held_keys::kSteps, [](M model) { return rotates_heads(model) && !model.traits().sinks; }),
+    table(held_keys::kRope, [](M model) { return rotates_heads(model) && !model.qk_norm; }),
+    table(held_keys::kHeadNorms,
+          [](M model) { return model.qk_norm && !model.traits().whole_qk_norms; }),
+};
+
 const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& model,
                          std::size_t place) {
   for (const StepTable& table : tables)
@@ -304,6 +325,10 @@ const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_
   if (divided.sequences && context_parallel::is_of_sequences(kind, divided.keys))
     return steps::find_in(shared, model, place);
   const ModelStep* step = nullptr;
+  if (divided.heads && held_keys::is_of_heads(kind))
+    return steps::find_in(steps::kHeldKeyTables, model, place);
+  if (divided.blocks) step = steps::find_in(steps::kSharedBlockTables, model, place);
+  if (step != nullptr) return step;
   if (divided.sequences) step = steps::find_in(shared, model, place);
   if (step == nullptr && divided.experts) step = steps::find_in(steps::kDealtTables, model, place);
   return step != nullptr ? step : steps::find_in(steps::kTables, model, place);

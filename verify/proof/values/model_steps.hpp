@@ -213,6 +213,15 @@ enum class Value : std::uint8_t {
   // all ranks.
   own_softmax,
   all_softmax,
+  attention_out_unbiased,  ///< the sum of terms of ranks of tp
+  // More ranks of tp than heads of keys: a rank's columns of keys and values, those of all ranks, and
+  // qkv with whole heads, of which query_key and d_rotated are too.
+  key_part,
+  key_parts,
+  qkv_heads,
+  d_qkv_heads,
+  d_key_parts,  ///< a rank's term
+  d_key_part,
   // Weights whose casts FP8 GEMMs read (fp8_steps.hpp).
   qkv_weight,
   attention_out_weight,
@@ -282,8 +291,12 @@ constexpr auto value_names(Value) {
       "gradient of keys and values of a rank's tokens", "keys and values of one rank's tokens",
       "part of attention", "part of log_sum_exp", "part of the gradient of queries",
       "terms of the gradient of keys and values of one rank's tokens", "part of a softmax",
-      "parts of a softmax", "the weight of qkv", "the weight of attention_out",
-      "the weight of gate_up", "the weight of down", "no largest magnitude");
+      "parts of a softmax", "attention_out without its bias", "a rank's part of keys and values",
+      "parts of keys and values", "qkv of whole heads", "d_qkv of whole heads",
+      "a rank's term of the gradient of parts of keys and values",
+      "gradient of a rank's part of keys and values", "the weight of qkv",
+      "the weight of attention_out", "the weight of gate_up", "the weight of down",
+      "no largest magnitude");
 }
 
 /// The form in which a value is held. A cast is of one FP8 type, which its scale is for.
@@ -341,6 +354,7 @@ enum class Part : std::uint8_t {
   key,          ///< columns after the query's
   value,        ///< columns after query and key
   own_value,    ///< columns after key, where there is no query
+  part_value,   ///< columns after query and a part of a key
   second_half,  ///< as long as the operand itself
   keys_half,    ///< after rows as wide as all query heads, where its own are as wide as key heads
   /// Made: d_rotated, but d_qkv (with cp that of whole sequences) in the value's columns, which are
@@ -383,13 +397,15 @@ struct ModelStep {
   return {.kind = kind, .variant = variant, .parameter = parameter, .flows = {flows...}};
 }
 
-/// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence. Ranks
-/// that divide tokens exchange heads, or keys.
+/// Whether ranks divide more than the batch: the experts of a block, the tokens of a sequence, a
+/// block's weights. Ranks that divide tokens exchange heads, or keys.
 struct Divided {
   bool experts = false;
   bool sequences = false;
   bool keys = false;  ///< each has all heads, with queries of its own tokens
   bool ring = false;  ///< and the keys of one rank at a time
+  bool blocks = false;
+  bool heads = false;  ///< of keys, each over several ranks
 };
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.

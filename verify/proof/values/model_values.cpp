@@ -9,6 +9,7 @@
 #include "verify/proof/values/context_parallel_steps.hpp"
 #include "verify/proof/values/expert_parallel_steps.hpp"
 #include "verify/proof/values/fp8_steps.hpp"
+#include "verify/proof/values/held_key_steps.hpp"
 
 namespace mfsdp {
 
@@ -98,7 +99,8 @@ void ModelValues::write(std::uint32_t instance) {
     const BoundFlow& flow = binding_.flows[f];
     if (flow.writes.value == Value::unknown) continue;
     const CellUse& use = cells_.uses[flow.use];
-    const bool is_sum = use.operand->role == "partials" || use.operand->role == "counts";
+    const bool is_sum = use.operand->role == "partials" || use.operand->role == "counts" ||
+                        use.operand->role == "d_turned";
     base_.layout = is_sum ? made_partials_ : made_;
     OwnedValue made = flow.writes;
     if (step.casts) made.value = cast_;
@@ -430,7 +432,12 @@ const char* ModelValues::expected_move(bool of_experts) const {
 void ModelValues::move_layout(const Collective& collective, const ValueKey& key) {
   const CellUse& input = *use_of(&collective.input);
   if (key.value == Value::own_softmax) return gather_softmax(collective, input);
-  const auto to = moved_by(collective.kind, collective.reduction, key.layout);
+  const auto keys =
+      held_keys::moved_keys(key.value, key.layout, collective.kind, collective.reduction);
+  const auto to = keys ? std::optional(keys->layout)
+                  : held_keys::is_moved(key.value)
+                      ? std::nullopt
+                      : moved_by(collective.kind, collective.reduction, key.layout);
   if (!to)
     return report_mismatch(fmt::format("moves {} by a {} over {}", in_words(key),
                                        to_string(collective.kind), to_string(kLayoutAxis)));
@@ -438,6 +445,7 @@ void ModelValues::move_layout(const Collective& collective, const ValueKey& key)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(key)));
   base_ = key;
   base_.layout = *to;
+  if (keys) base_.value = keys->value;
 }
 
 /// Each rank knows its part of the softmax of some rows, and learns those of the others. The parts

@@ -39,6 +39,11 @@ constexpr ValueRule linear(std::int64_t variant, WeightCut weight, ValueLayout r
 constexpr ValueRule alike(KernelKind kind, ValueLayout layout) {
   return {.kind = kind, .reads = layout, .makes = {.values = layout}};
 }
+/// Heads, of which each has an element of the weight.
+constexpr ValueRule of_heads(KernelKind kind) {
+  return {
+      .kind = kind, .weight = WeightCut::outputs, .reads = kColumns, .makes = {.values = kColumns}};
+}
 /// A norm of rows: its weight's gradient is a sum over rows.
 constexpr ValueRule norm_of_rows(KernelKind kind) {
   return {.kind = kind, .reads = kRows, .makes = {.values = kRows, .gradient = kPartial}};
@@ -98,14 +103,36 @@ constexpr std::array kRules{
     ValueRule{
         .kind = KernelKind::norm_weight_grad, .reads = kPartial, .makes = {.gradient = kPartial}},
     ValueRule{.kind = KernelKind::bias_grad, .weight = WeightCut::outputs, .reads = kColumns},
+    // A bias that is whole is added to a rank's rows of a sum.
+    ValueRule{.kind = KernelKind::bias_grad, .reads = kRows, .makes = {.gradient = kPartial}},
+    alike(KernelKind::add_bias, kRows),
+    of_heads(KernelKind::sink_forward),
+    of_heads(KernelKind::sink_backward),
     norm_of_heads(KernelKind::qk_norm_rope_forward),
     norm_of_heads(KernelKind::qk_norm_rope_backward),
+    // Latent vectors are of rows; heads are made of those of all rows, in which the elements that all
+    // heads share have a gradient from each.
+    norm_of_rows(KernelKind::latent_norm_forward),
+    norm_of_rows(KernelKind::latent_norm_backward),
+    ValueRule{.kind = KernelKind::latent_heads_forward,
+              .reads = kColumns,
+              .makes = {.values = kColumns},
+              .other = "latent"},
+    ValueRule{.kind = KernelKind::latent_heads_backward,
+              .reads = kColumns,
+              .makes = {.values = kColumns, .gradient = kPartial}},
     alike(KernelKind::rope_forward, kColumns),
     alike(KernelKind::rope_backward, kColumns),
     alike(KernelKind::attention_forward, kColumns),
     alike(KernelKind::attention_backward, kColumns),
     alike(KernelKind::split_heads, kColumns),
     alike(KernelKind::join_heads, kColumns),
+    // Parts of heads of keys: a rank has columns of one, and learns those of the others.
+    alike(KernelKind::take_keys, kColumns),
+    alike(KernelKind::join_key_parts, kColumns),
+    alike(KernelKind::join_keys, kColumns),
+    ValueRule{
+        .kind = KernelKind::split_key_parts, .reads = kColumns, .makes = {.values = kPartial}},
     alike(KernelKind::swiglu_forward, kColumns),
     alike(KernelKind::swiglu_forward, kRows),
     alike(KernelKind::swiglu_backward, kColumns),
@@ -133,6 +160,10 @@ constexpr std::array kRules{
     ValueRule{.kind = KernelKind::grouped_weight_gradient,
               .reads = kRows,
               .makes = {.gradient = kPartial}},
+    alike(KernelKind::expert_bias_forward, kRows),
+    alike(KernelKind::expert_bias_dots, kRows),
+    ValueRule{
+        .kind = KernelKind::expert_bias_gradient, .reads = kRows, .makes = {.gradient = kPartial}},
     alike(KernelKind::weighted_swiglu_forward, kRows),
     alike(KernelKind::weighted_swiglu_backward, kRows),
     alike(KernelKind::sigmoid_forward, kRows),
@@ -155,6 +186,7 @@ constexpr std::array<std::string_view, 5> kAlwaysWhole{"rope_table", "labels", "
 bool works_on_heads(KernelKind kind) {
   return kind == KernelKind::attention_forward || kind == KernelKind::attention_backward ||
          kind == KernelKind::rope_forward || kind == KernelKind::rope_backward ||
+         kind == KernelKind::latent_heads_forward || kind == KernelKind::latent_heads_backward ||
          kind == KernelKind::qk_norm_rope_forward || kind == KernelKind::qk_norm_rope_backward ||
          kind == KernelKind::split_heads || kind == KernelKind::join_heads;
 }

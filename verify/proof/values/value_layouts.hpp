@@ -57,7 +57,7 @@ struct ReadLayout {
 struct MadeLayouts {
   ValueLayout values = ValueLayout::whole;  ///< of all that it makes but the next
   ValueLayout gradient =
-      ValueLayout::whole;  ///< of its weight's gradient, or of partial sums of it; of counts
+      ValueLayout::whole;  ///< of its weight's gradient, or of sums: partial ones of it, counts
 };
 
 /// The layouts of the results of one kernel along the axis; an error names the operand.
