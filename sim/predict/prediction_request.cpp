@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan/attention_choice.hpp"
+#include "core/plan/without_passes.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/hardware/power.hpp"
 #include "sim/predict/engine_moments.hpp"
@@ -103,6 +104,14 @@ std::span<const Program> programs_of(const PredictionRequest& request) {
   return {request.program.get(), 1};
 }
 
+void set_job(PredictionRequest& request, std::shared_ptr<const Job> job, std::string hash) {
+  request.job = request.without_passes = std::move(job);
+  if (has_passes(*request.job))
+    request.without_passes = std::make_shared<const Job>(without_passes(*request.job));
+  request.program = {request.without_passes, request.without_passes->programs.data()};
+  request.plan_hash = std::move(hash);
+}
+
 bool fits(Bytes memory, const PredictionRequest& request) {
   return memory + request.reserve <= request.costs->cluster().gpu.capacity;
 }
@@ -121,7 +130,8 @@ bool fits(const PredictionRequest& request) {
 Bytes least_allocated(const PredictionRequest& request) {
   const Gpu& gpu = request.costs->cluster().gpu;
   if (request.program) return footprint_of(request).least;
-  if (!traits_of(request.engine).runs_plans) return {};
+  // Stages have parts of the model: no bound is known before their plans are built.
+  if (!traits_of(request.engine).runs_plans || request.config.mesh.size(Axis::pp) > 1) return {};
   try {
     LeastMemoryTable alone;
     LeastMemoryTable& table = request.least ? *request.least : alone;
@@ -156,8 +166,13 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
     request.program = {request.step, &request.step->plan.program};
     return request;
   }
-  MFSDP_LET(program, build_program(request.config, request.meta, request.cache.get()));
-  request.program = std::make_shared<const Program>(std::move(program));
+  MFSDP_LET(job, build_job(request.config, request.meta, request.cache.get()));
+  if (job.programs.size() > 1) {
+    std::string hash = plan_hash(job);
+    set_job(request, std::make_shared<const Job>(std::move(job)), std::move(hash));
+  } else {
+    request.program = std::make_shared<const Program>(std::move(job.programs.front()));
+  }
   return request;
 }
 

@@ -27,13 +27,14 @@
 namespace mfsdp {
 
 struct PredictionRequest {
-  PlanConfig config;                            ///< as the engine uses it
-  EngineKind engine = EngineKind::mfsdp;        ///< whose kernels, schedule and allocator
-  EngineOptions options;                        ///< that the engine has
-  AllocatorSettings allocator;                  ///< of engines that use PyTorch's allocator
-  Meta meta;                                    ///< of the program that is built
-  std::shared_ptr<const Program> program;       ///< null: with_program() builds it
-  std::shared_ptr<const Job> job{};             ///< of a plan file: all programs; else null
+  PlanConfig config;                       ///< as the engine uses it
+  EngineKind engine = EngineKind::mfsdp;   ///< whose kernels, schedule and allocator
+  EngineOptions options;                   ///< that the engine has
+  AllocatorSettings allocator;             ///< of engines that use PyTorch's allocator
+  Meta meta;                               ///< of the program that is built
+  std::shared_ptr<const Program> program;  ///< null: with_program() builds it
+  /// All programs, of a plan file or of several stages; else null.
+  std::shared_ptr<const Job> job{};
   std::shared_ptr<const Job> without_passes{};  ///< the same, as it is simulated
   std::string plan_hash{};                      ///< of that job
   std::shared_ptr<const EngineStep> step;       ///< of other engines, with their program
@@ -50,6 +51,9 @@ struct PredictionRequest {
 
 /// The programs of a request that has its program: one for each class of ranks.
 [[nodiscard]] std::span<const Program> programs_of(const PredictionRequest& request);
+
+/// Has the request predict that job.
+void set_job(PredictionRequest& request, std::shared_ptr<const Job> job, std::string hash);
 
 /// True if that much memory leaves the reserve free.
 [[nodiscard]] bool fits(Bytes memory, const PredictionRequest& request);
