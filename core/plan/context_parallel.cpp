@@ -60,6 +60,7 @@ Result<void> check_context_parallel(const PlanConfig& config) {
   if (ranks == 1) return {};
   MFSDP_TRY(check_context_shares(config.model, config.seq_len, ranks, config.cp_comm));
   MFSDP_TRY(check_model(config.model));
+  if (config.mesh.size(Axis::pp) > 1) return no_cp_with("--pp");
   if (config.micro_batch > 1)
     return fail("--micro-batch", fmt::format("expected 1 with --cp, got {}", config.micro_batch));
   if (config.has_lora()) return no_cp_with("--lora-rank");

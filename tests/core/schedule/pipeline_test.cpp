@@ -98,6 +98,8 @@ TEST(PipelineStages, RefuseWhatTheyDoNotSupport) {
   config = staged_config(2, 2, 2);
   config.schedule = PipelineSchedule::zb_h1;
   EXPECT_THAT(refusal(config), HasSubstr("--schedule: zb_h1 is not planned so far"));
+  config.schedule = PipelineSchedule::interleaved;
+  EXPECT_THAT(refusal(config), HasSubstr("--schedule: interleaved is not planned so far"));
   config = test::small_config(1, 2);
   config.virtual_stages = 2;
   EXPECT_THAT(refusal(config), HasSubstr("--vpp: expected --pp 2 or more beside it"));

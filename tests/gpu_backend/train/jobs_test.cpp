@@ -195,13 +195,6 @@ TEST(PlannedStages, GatherWeightsInEachPass) {
                               Losses::alike);
 }
 
-TEST(PlannedStages, InterleaveTheirChunks) {
-  expect_to_train_as_one_rank(planned_stages(2, 1, Strategy::no_shard, [](PlanConfig& config) {
-    config.schedule = PipelineSchedule::interleaved;
-    config.virtual_stages = 2;
-  }));
-}
-
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {
   const test::Counting data = job_data();
