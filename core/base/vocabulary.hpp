@@ -137,7 +137,7 @@ enum class Category {
 };
 
 /// The streams of the default schedule, in the order of their StreamId. Only plans that overlap
-/// token exchanges with kernels have `exchange`.
+/// token exchanges with kernels have `exchange`, and only stages of pipelines `send` and `recv`.
 enum class StreamRole {
   compute,
   all_gather,

@@ -144,10 +144,10 @@ constexpr std::array kMeanings{
                      "tensor-model-parallel-size sp sequence-parallel sequence-parallel-size"},
     Meaning{.flag = "--pp",
             .how = "stages of a pipeline, such as --pp 4; docs/guide/pipelines.md",
-            .words = "pp-size pipeline-parallel pipeline-parallel-size pipeline-parallel-degree "
+            .words = "pp pp-size pipeline-parallel pipeline-parallel-size pipeline-parallel-degree "
                      "pipeline-model-parallel-size num-stages pipeline-stages"},
     Meaning{.flag = "--schedule",
-            .how = "1f1b, gpipe, interleaved or zb_h1; docs/guide/pipelines.md",
+            .how = "1f1b or gpipe; docs/guide/pipelines.md",
             .words = "pipeline-parallel-schedule pipeline-schedule"},
     Meaning{.flag = "--vpp",
             .how = "chunks of each stage, with --schedule interleaved; docs/guide/pipelines.md",

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/plan/index.hpp"
-#include "core/plan/rotation.hpp"
+#include "core/plan/instances.hpp"
 
 namespace mfsdp {
 namespace {
@@ -18,6 +18,12 @@ void merge(Clock& into, std::span<const std::uint32_t> from) {
 const CommunicatorId* communicator_of(const Op& op) {
   const auto* collective = std::get_if<Collective>(&op.body);
   return collective == nullptr ? nullptr : &collective->communicator;
+}
+
+/// Whether its repetitions work on other microbatches without beginning any.
+bool ends_microbatches(const Segment& segment) {
+  return std::ranges::any_of(segment.calls,
+                             [](const PassCall& call) { return call.lag_step != 0; });
 }
 
 }  // namespace
@@ -46,39 +52,43 @@ HappensBefore::HappensBefore(const Program& program, const Plan& plan, std::int6
     if (latest) merge(learner, *latest);
   };
 
-  const auto run = [&](const Op& op, std::int64_t step, std::int64_t begun) {
+  const auto run = [&](const Op& op, std::int64_t step, std::int64_t begun, std::int64_t lag) {
     const auto s = static_cast<std::uint32_t>(stream_index[op.stream]);
     Clock& clock = now[s];
     merge(clock, host);
     if (const auto* wait = std::get_if<Wait>(&op.body))
-      learn_event(record_of(wait->event, op.lag, begun), clock);
+      learn_event(record_of(wait->event, lag, begun), clock);
     if (const auto* wait = std::get_if<HostWait>(&op.body))
-      learn_event(record_of(wait->event, op.lag, begun), host);
+      learn_event(record_of(wait->event, lag, begun), host);
     const CommunicatorId* communicator = communicator_of(op);
     if (communicator != nullptr)
       if (const auto& latest = communicated[communicator_index[*communicator]])
         merge(clock, *latest);
 
     instances_.push_back(
-        {.op = &op, .stream = s, .position = issued[s], .step = step, .begun = begun});
+        {.op = &op, .stream = s, .position = issued[s], .step = step, .begun = begun, .lag = lag});
     clocks_.insert(clocks_.end(), clock.begin(), clock.end());
     clock[s] = ++issued[s];
 
     if (const auto* record = std::get_if<Record>(&op.body))
-      record_of(record->event, op.lag, begun) = clock;
+      record_of(record->event, lag, begun) = clock;
     if (communicator != nullptr) communicated[communicator_index[*communicator]] = clock;
   };
 
   const std::int64_t rotation = rotation_of(program);
   for (std::int64_t step = 0; step < steps; ++step) {
     std::int64_t begun = 0;
-    for (const Segment& segment : plan.segments) {
-      const bool is_whole = segment.repeat / rotation < repeats;
+    for (std::size_t number = 0; number < plan.segments.size(); ++number) {
+      const Segment& segment = plan.segments[number];
+      const std::vector<ListCall> calls = calls_of(plan, number);
+      const bool is_whole = segment.repeat / rotation < repeats || ends_microbatches(segment);
       const std::int64_t times =
           is_whole ? segment.repeat : repeats * rotation + segment.repeat % rotation;
       for (std::int64_t i = 0; i < times; ++i) {
         begun += segment.microbatches;
-        for (const Op& op : segment.ops) run(op, step, begun);
+        for (const ListCall& call : calls)
+          for (const Op& op : op_list(plan, call.list))
+            run(op, step, begun, op.lag + call.lag_in(i));
       }
     }
   }

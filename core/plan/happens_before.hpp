@@ -16,6 +16,7 @@ struct OpInstance {
   std::uint32_t position = 0;  ///< in that stream's order, over all steps
   std::int64_t step = 0;
   std::int64_t begun = 0;  ///< microbatches of its step, its segment's included (rotation.hpp)
+  std::int64_t lag = 0;    ///< of the op, and of the call of its pass
 };
 
 /// A plan unrolled over `steps` steps, repeated segments at most `repeats` times, with one vector

@@ -35,7 +35,7 @@ Result<std::vector<Use>> pair_uses(const Program& program, const Plan& plan,
   const auto slot_of = [&](std::size_t buffer, const OpInstance& instance) {
     const std::int64_t instances = program.buffers[buffer].instances.value_or(1);
     return slots[buffer] +
-           static_cast<std::size_t>(instance_of(instance.begun, instance.op->lag, instances));
+           static_cast<std::size_t>(instance_of(instance.begun, instance.lag, instances));
   };
   for (std::size_t i = 0; i < order.instances().size(); ++i) {
     const OpInstance& instance = order.instances()[i];

@@ -102,17 +102,23 @@ Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const Reque
   return request;
 }
 
-Result<std::shared_ptr<const Program>> PlanRequests::program(const CommonOptions& options,
-                                                             const RequestTerms& terms) {
+Result<std::shared_ptr<const Job>> PlanRequests::planned(const CommonOptions& options,
+                                                         const RequestTerms& terms) {
   MFSDP_LET(request, read(options, terms));
   return build_requested(request);
 }
 
-Result<std::shared_ptr<const Program>> build_requested(const PlanRequest& request,
-                                                       AllocationCache* cache) {
-  if (request.program) return request.program;
-  MFSDP_LET(program, build_program(request.config, request.meta, cache));
-  return std::make_shared<const Program>(std::move(program));
+Result<std::shared_ptr<const Program>> PlanRequests::program(const CommonOptions& options,
+                                                             const RequestTerms& terms) {
+  MFSDP_LET(job, planned(options, terms));
+  MFSDP_TRY(check_plain(*job));
+  return std::shared_ptr<const Program>(job, job->programs.data());
+}
+
+Result<std::shared_ptr<const Job>> build_requested(const PlanRequest& request) {
+  if (request.job) return request.job;
+  MFSDP_LET(job, build_job(request.config, request.meta));
+  return std::make_shared<const Job>(std::move(job));
 }
 
 }  // namespace mfsdp

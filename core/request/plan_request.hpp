@@ -50,7 +50,10 @@ class PlanRequests {
 
   /// Errors name the flag, or the field of a file.
   [[nodiscard]] Result<PlanRequest> read(const CommonOptions& options, const RequestTerms& terms);
-  /// Reads the request and builds its program if necessary.
+  /// Reads the request and builds its programs if necessary.
+  [[nodiscard]] Result<std::shared_ptr<const Job>> planned(const CommonOptions& options,
+                                                           const RequestTerms& terms);
+  /// The same where one class of ranks is needed.
   [[nodiscard]] Result<std::shared_ptr<const Program>> program(const CommonOptions& options,
                                                                const RequestTerms& terms);
 
@@ -78,8 +81,7 @@ class PlanRequests {
   std::map<std::string, Loaded> jobs_;
 };
 
-/// The request's program, built if it has none. `cache` may be null.
-[[nodiscard]] Result<std::shared_ptr<const Program>> build_requested(
-    const PlanRequest& request, AllocationCache* cache = nullptr);
+/// The request's programs, built if it has none.
+[[nodiscard]] Result<std::shared_ptr<const Job>> build_requested(const PlanRequest& request);
 
 }  // namespace mfsdp

@@ -12,6 +12,7 @@
 #include "core/schedule/exact_sums.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/schedule/optimizer.hpp"
+#include "core/schedule/pipeline.hpp"
 #include "core/schedule/route.hpp"
 
 namespace mfsdp {
@@ -41,6 +42,7 @@ void build_train(Emitter& emitter, const State& state, const FamilyRecipe& recip
     microbatch.emit("last", 1, {.first = false, .last = true});
   }
   schedule::emit_loss(emitter, state, "", true);
+  emitter.begin_segment("optimizer", 1, 0);
   schedule::emit_optimizer(emitter, state);
 }
 
@@ -55,11 +57,11 @@ void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
 }
 
-/// The schedule supports the axes of data, context, tensor and expert parallelism. Plans over other
+/// The schedule supports the axes of data, context, tensor, expert and pipeline parallelism. Plans over other
 /// axes can be written by hand and proved.
 Result<void> check_axes(const Mesh& mesh) {
   const auto is_known = [](const MeshAxis& on) {
-    return on.axis == Axis::ep ||
+    return on.axis == Axis::ep || on.axis == Axis::pp ||
            std::ranges::any_of(schedule::axis_traffic(), [&](const schedule::AxisTraffic& row) {
              return row.axis == on.axis || std::ranges::find(row.inner, on.axis) != row.inner.end();
            });
@@ -72,32 +74,52 @@ Result<void> check_axes(const Mesh& mesh) {
   return {};
 }
 
+/// The program of ranks that all have the whole model.
+Program whole_program(const PlanConfig& config, const Meta& meta, const FamilyRecipe& family) {
+  Program program;
+  program.meta = meta;
+  program.config = config;
+  program.classes = {{.role = "data_parallel", .ranks = config.mesh.world_size()}};
+  Emitter emitter(program);
+  const State state(emitter, make_model(config));
+  build_train(emitter, state, family, config.microbatches);
+  build_eval(emitter, state, family);
+  schedule::place_collectives(emitter);
+  return program;
+}
+
 }  // namespace
 
-Result<Program> build_program(const PlanConfig& config, const Meta& meta, AllocationCache* cache,
-                              const FamilyRecipe* recipe) {
+Result<Job> build_job(const PlanConfig& config, const Meta& meta, AllocationCache* cache,
+                      const FamilyRecipe* recipe) {
   MFSDP_TRY(validate(config));
   MFSDP_TRY(check_axes(config.mesh));
+  const FamilyRecipe& family = recipe != nullptr ? *recipe : own_recipe(config.model.family);
   try {
-    Program program;
-    program.meta = meta;
-    program.config = config;
-    program.classes = {{.role = "data_parallel", .ranks = config.mesh.world_size()}};
-    Emitter emitter(program);
-    const State state(emitter, make_model(config));
-    const FamilyRecipe& computed = recipe != nullptr ? *recipe : own_recipe(config.model.family);
-    build_train(emitter, state, computed, config.microbatches);
-    build_eval(emitter, state, computed);
-    schedule::place_collectives(emitter);
-    schedule::mark_exact_sums(program);
-    for (Plan& plan : program.plans) resolve_bindings(plan);
-    MFSDP_TRY(assign_memory(program, cache));
-    return program;
+    Job job;
+    if (config.mesh.size(Axis::pp) > 1)
+      job = schedule::make_stages(config, meta, family);
+    else
+      job.programs.push_back(whole_program(config, meta, family));
+    for (Program& program : job.programs) {
+      schedule::mark_exact_sums(program);
+      for (Plan& plan : program.plans) resolve_bindings(plan, program.events);
+      MFSDP_TRY(assign_memory(program, cache));
+    }
+    return job;
   } catch (const OverflowError& error) {
     return fail("plan", fmt::format("a size is too large for 63 bits ({}): check the model's "
                                     "shape, --seq-len and --micro-batch",
                                     error.what()));
   }
+}
+
+Result<Program> build_program(const PlanConfig& config, const Meta& meta, AllocationCache* cache,
+                              const FamilyRecipe* recipe) {
+  if (config.mesh.size(Axis::pp) > 1)
+    return fail("--pp", "expected 1: a plan of one class of ranks is needed here");
+  MFSDP_LET(job, build_job(config, meta, cache, recipe));
+  return std::move(job.programs.front());
 }
 
 }  // namespace mfsdp

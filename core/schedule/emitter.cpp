@@ -5,6 +5,7 @@
 
 #include "core/plan/transport.hpp"
 #include "core/schedule/route.hpp"
+#include "core/schedule/stage.hpp"
 
 namespace mfsdp::schedule {
 
@@ -19,11 +20,6 @@ Operand operand(std::string role, Access access, const Region& region) {
   made.rank_strides = region.rank_strides;
   return made;
 }
-
-namespace {
-
-/// The dense axes, outermost first.
-}  // namespace
 
 Emitter::Emitter(Program& program) : program_(program) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(StreamRole::exchange); ++i)
@@ -40,6 +36,20 @@ Emitter::Emitter(Program& program) : program_(program) {
     make_pool(name);
   program_.pools.back().space = MemorySpace::host;
   make_windows();
+  if (program_.config.mesh.size(Axis::pp) > 1) make_links();
+}
+
+/// Adds streams and communicators of stages, and the pool of received tensors.
+void Emitter::make_links() {
+  make_stream(StreamRole::send);
+  make_stream(StreamRole::recv);
+  make_communicator({Axis::pp}, kStages);
+  const std::int64_t stages = program_.config.mesh.size(Axis::pp);
+  for (std::int64_t from = 0; from < stages; ++from)
+    for (const std::int64_t step : {1, -1})
+      if (chunks_of_stage(program_.config) > 1 || (from + step >= 0 && from + step < stages))
+        make_communicator({Axis::pp}, link_from(from, step, stages));
+  make_pool("received");
 }
 
 void Emitter::make_pool(std::string name) {
@@ -76,9 +86,8 @@ void Emitter::make_windows() {
 }
 
 Transport Emitter::reduces_by() const {
-  const bool has_windows =
-      program_.pools.size() > static_cast<std::size_t>(PoolRole::reduced_gradients);
-  return has_windows ? config().reduce : Transport::nccl;
+  const Pool& gradients = program_.pools[static_cast<std::size_t>(PoolRole::gradients)];
+  return gradients.registered ? config().reduce : Transport::nccl;
 }
 
 void Emitter::begin_segment(std::string name, std::int64_t repeat, std::int64_t microbatches) {
@@ -87,17 +96,38 @@ void Emitter::begin_segment(std::string name, std::int64_t repeat, std::int64_t 
   segment.repeat = repeat;
   segment.microbatches = microbatches;
   program_.plans.back().segments.push_back(std::move(segment));
+  in_pass_ = false;
+}
+
+PassId Emitter::begin_pass(std::string name) {
+  std::vector<Pass>& passes = program_.plans.back().passes;
+  passes.push_back({.id = PassId(passes.size()), .name = std::move(name), .ops = {}});
+  in_pass_ = true;
+  return passes.back().id;
+}
+
+std::vector<Op>& Emitter::ops() {
+  return in_pass_ ? program_.plans.back().passes.back().ops : segment().ops;
+}
+
+StreamId Emitter::stream(StreamRole role) const {
+  return std::ranges::find(program_.streams, role, &Stream::role)->id;
+}
+
+PoolId Emitter::pool(PoolRole role) const {
+  return role == PoolRole::received ? program_.pools.back().id
+                                    : PoolId(static_cast<std::size_t>(role));
 }
 
 void Emitter::emit(StreamRole stream, Phase phase, std::optional<UnitId> unit, std::string name,
                    OpBody body, std::optional<GroupId> group) {
-  segment().ops.push_back({.id = OpId(ops_++),
-                           .stream = StreamId(static_cast<std::size_t>(stream)),
-                           .phase = phase,
-                           .unit = unit,
-                           .group = group,
-                           .name = std::move(name),
-                           .body = std::move(body)});
+  ops().push_back({.id = OpId(ops_++),
+                   .stream = this->stream(stream),
+                   .phase = phase,
+                   .unit = unit,
+                   .group = group,
+                   .name = std::move(name),
+                   .body = std::move(body)});
 }
 
 void Emitter::record(StreamRole stream, Phase phase, const std::string& name) {
@@ -113,6 +143,23 @@ void Emitter::max_over_ranks(Phase phase, std::string name, const Region& values
                   .dtype = values.dtype,
                   .input = operand("input", Access::read, values),
                   .output = operand("output", Access::write, values)});
+}
+
+void Emitter::transfer(StreamRole stream, Phase phase, std::string_view purpose, std::int64_t step,
+                       CollectiveKind kind, const Region& what) {
+  const bool sends = kind == CollectiveKind::send;
+  Collective made{.kind = kind,
+                  .communicator = communicator(purpose),
+                  .reduction = Reduction::none,
+                  .count = what.shape[0],
+                  .dtype = what.dtype,
+                  .input = {},
+                  .output = {},
+                  .peer = PeerStep{.axis = Axis::pp, .step = step}};
+  (sends ? made.input : made.output) =
+      operand(sends ? "input" : "output", sends ? Access::read : Access::write, what);
+  emit(stream, phase, at(what.buffer).unit, at(what.buffer).name + (sends ? ".send" : ".recv"),
+       std::move(made));
 }
 
 void Emitter::wait(StreamRole stream, Phase phase, const std::string& name) {
@@ -135,7 +182,7 @@ BufferId Emitter::buffer(const std::string& name, const BufferForm& form) {
   made.name = name;
   made.category = form.category;
   made.dtype = form.dtype;
-  made.pool = PoolId(static_cast<std::size_t>(form.pool));
+  made.pool = pool(form.pool);
   made.size = bytes_of(form.elements, form.dtype);
   made.unit = form.unit;
   made.holds = form.holds;
@@ -160,10 +207,17 @@ EventId Emitter::event(const std::string& name) {
   return found->second;
 }
 
-void Emitter::make_exchange_stream() {
-  constexpr auto number = static_cast<std::size_t>(StreamRole::exchange);
-  if (program_.streams.size() == number)
-    program_.streams.push_back({.id = StreamId(number), .role = StreamRole::exchange});
+void Emitter::rotate(BufferId buffer, std::int64_t instances) {
+  if (instances > 1) program_.buffers[buffer.value].instances = instances;
+}
+
+void Emitter::rotate(EventId event, std::int64_t instances) {
+  if (instances > 1) program_.events[event.value].instances = instances;
+}
+
+void Emitter::make_stream(StreamRole role) {
+  if (std::ranges::find(program_.streams, role, &Stream::role) == program_.streams.end())
+    program_.streams.push_back({.id = StreamId(program_.streams.size()), .role = role});
 }
 
 void Emitter::make_communicator(std::vector<Axis> axes, std::string_view purpose) {

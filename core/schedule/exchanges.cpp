@@ -42,7 +42,7 @@ void MicrobatchSchedule::find_exchanges() {
       while (i < use.end && steps_[i].op->kernel() == nullptr) ++i;
       const std::optional<std::size_t> join = join_of(begin, i, use.end);
       if (!join || *join == i) continue;
-      e_.make_exchange_stream();
+      e_.make_stream(StreamRole::exchange);
       for (std::size_t s = begin; s < i; ++s) {
         steps_[s].beside = true;
         steps_[s].run = begin;
@@ -62,7 +62,10 @@ void MicrobatchSchedule::begin_step(std::size_t number) {
   const Phase phase = step.op->phase;
   if (step.ends) e_.wait(StreamRole::compute, phase, exchange_event("exchanged.", *step.ends));
   for (const BufferId id : step.released) e_.release(StreamRole::compute, phase, id);
-  for (const BufferId id : step.acquires) e_.acquire(StreamRole::compute, phase, id);
+  for (const Crossing& tensor : received_)
+    if (tensor.step == number)
+      e_.wait(StreamRole::compute, phase, e_.at(tensor.buffer).name + ".received");
+  for (const BufferId id : step.acquires) acquire(phase, id);
   if (!step.beside || step.run != number) return;
   e_.record(StreamRole::compute, phase, exchange_event("ready.", number));
   e_.wait(StreamRole::exchange, phase, exchange_event("ready.", number));
@@ -74,7 +77,9 @@ void MicrobatchSchedule::end_step(std::size_t number) {
   const bool is_last =
       step.beside && !(steps_[number + 1].beside && steps_[number + 1].run == step.run);
   if (is_last) e_.record(StreamRole::exchange, phase, exchange_event("exchanged.", step.run));
-  for (const BufferId id : step.releases) e_.release(StreamRole::compute, phase, id);
+  for (const Crossing& tensor : sent_)
+    if (tensor.step == number) made(tensor, part_of(number));
+  for (const BufferId id : step.releases) release(phase, id);
 }
 
 }  // namespace mfsdp::schedule

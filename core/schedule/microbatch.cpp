@@ -40,15 +40,37 @@ std::vector<std::vector<std::size_t>> MicrobatchSchedule::residents(bool next_fo
 
 void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, Position position) {
   make_tensors();
-  resident_ = residents(!position.last);
   fresh_waited_.clear();
-  gradient_begun_ = false;
   e_.begin_segment(segment, repeat, 1);
   e_.segment().live_in = live_buffers(carry_);
   emit_input();
   if (position.first) cast_weights();
+  emit_uses(0, uses_.size(), position, !position.last);
+  e_.segment().live_out = live_buffers(carry_);
+}
+
+void MicrobatchSchedule::emit_pass(PipelinePart part, Position position) {
+  make_tensors();
+  if (part == PipelinePart::forward) {
+    fresh_waited_.clear();
+    if (reads_tokens()) emit_input();
+    emit_uses(0, forward_uses_, {.first = true, .last = false}, false);
+  } else {
+    receive(part);
+    emit_uses(forward_uses_, uses_.size(), position, false);
+  }
+}
+
+/// Uses that run one after another. `next_follows`: the same ones follow in the next microbatch.
+void MicrobatchSchedule::emit_uses(std::size_t begin, std::size_t end, Position position,
+                                   bool next_follows) {
+  gradient_begun_ = false;
+  weight_uses_.clear();
+  for (std::size_t u = begin; u < end; ++u)
+    if (uses_[u].weights) weight_uses_.push_back(uses_[u].unit);
+  resident_ = residents(next_follows);
   std::size_t weight_use = 0;
-  for (std::size_t u = 0; u < uses_.size(); ++u) {
+  for (std::size_t u = begin; u < end; ++u) {
     const Use& use = uses_[u];
     phase_ = steps_[use.begin].op->phase == Phase::forward ? Phase::forward : Phase::backward;
     if (use.weights) {
@@ -67,7 +89,6 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
     if (train_ && span.first && span.last >= use.begin && span.last < use.end)
       reduce(use.unit, position);
   }
-  e_.segment().live_out = live_buffers(carry_);
 }
 
 /// Tokens are copied from the host to a staging buffer and from there to the tokens of the
@@ -88,6 +109,7 @@ void MicrobatchSchedule::emit_input() {
                .output = operand("output", Access::write, staged)});
   e_.record(StreamRole::h2d, Phase::input, event("tokens_staged"));
   e_.wait(StreamRole::compute, Phase::input, event("tokens_staged"));
+  if (!state_.stage.is_only()) e_.acquire(StreamRole::compute, Phase::input, state_.tokens);
   Kernel copy{.kind = KernelKind::token_copy,
               .operands = {operand("input", Access::read, staged),
                            operand("output", Access::write, tokens)}};

@@ -1,12 +1,18 @@
-// Emits the ops of one microbatch, and tracks the state between microbatches.
+// Emits the ops of one microbatch, and tracks the state between microbatches. Ranks that have all
+// blocks run a microbatch as a whole. A stage of a pipeline runs it in two passes, forward and
+// backward; tensors that cross the stage's ends are received and sent there (stage_ends.cpp).
 #pragma once
 
+#include <array>
 #include <deque>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "core/plan/pipeline_order.hpp"
 #include "core/recipe/recipe.hpp"
 #include "core/schedule/emitter.hpp"
 #include "core/schedule/state.hpp"
@@ -20,13 +26,38 @@ struct Position {
 };
 
 /// Emits the microbatches of a plan. `train` runs backward and reduces gradients; otherwise the
-/// plan is `eval`: forward and loss.
+/// plan is `eval`: forward and loss. On a stage it emits those of one chunk.
 class MicrobatchSchedule {
  public:
-  MicrobatchSchedule(Emitter& emitter, const State& state, const FamilyRecipe& family, bool train);
+  MicrobatchSchedule(Emitter& emitter, const State& state, const FamilyRecipe& family, bool train,
+                     std::size_t chunk = 0);
 
   /// Emits one segment's ops and declares the buffers that are live at its ends.
   void emit(const std::string& segment, std::int64_t repeat, Position position);
+
+  /// Emits a pass of the stage. Its place in the step matters to backward alone. Backward receives
+  /// gradients, and forward sends results.
+  void emit_pass(PipelinePart part, Position position);
+  /// The pass before forward: receives its inputs. Nothing if the chunk is the first.
+  void emit_receives();
+  /// The pass after backward: sends gradients. Nothing if the chunk is the first.
+  void emit_sends();
+
+  /// Tensors that cross the ends of a stage, by their keys in the order in which they are sent, and
+  /// by part: forward gets tensors of the chunk before, backward those of the next one.
+  struct Ends {
+    std::array<std::vector<std::string>, 2> received{};
+    std::array<std::vector<std::string>, 2> sent{};
+    std::int64_t in_flight = 1;     ///< microbatches between their forward and their backward
+    std::int64_t microbatches = 1;  ///< of a step
+  };
+  /// Tensors that this part reads before any kernel of the stage writes them.
+  [[nodiscard]] std::vector<std::string> needed(PipelinePart part) const;
+  /// These tensors in the order in which the stage can send them.
+  [[nodiscard]] std::vector<std::string> in_sending_order(PipelinePart part,
+                                                          std::vector<std::string> keys) const;
+  /// Must come before anything is emitted.
+  void set_ends(Ends ends) { ends_ = std::move(ends); }
 
   /// The state at the end of a microbatch; a repeated segment must end as it began.
   struct Carry {
@@ -75,6 +106,15 @@ class MicrobatchSchedule {
     std::size_t last = 0;
   };
 
+  /// A tensor that is received or sent.
+  struct Crossing {
+    BufferId buffer{};
+    std::size_t step = 0;  ///< received: the first step that reads it; sent: the step after which
+    bool releases =
+        true;  ///< sent: it ends when it has been sent; else backward reads it once more
+    bool sent_on = false;  ///< received: it is sent, too, which ends it
+  };
+
   void make_recipes(const FamilyRecipe& family);
   void make_communicators();
   void make_uses();
@@ -88,12 +128,31 @@ class MicrobatchSchedule {
   void add_use(std::size_t owner, const std::vector<const RecipeOp*>& ops, bool weights);
   /// Computes the tables of activations, once; weights and gradients do not need them.
   void make_tensors();
+  // The ends of a stage (stage_ends.cpp).
+  [[nodiscard]] PipelinePart part_of(std::size_t step) const {
+    return step < backward_begin_ ? PipelinePart::forward : PipelinePart::backward;
+  }
+  /// The step after which the tensor is sent: the last one that touches it, or, where backward
+  /// reads it once more, the last one of forward that writes it.
+  [[nodiscard]] std::size_t sending_step(PipelinePart part, const std::string& key) const;
+  [[nodiscard]] bool is_received(const std::string& key) const;
+  void make_ends(const std::unordered_map<std::string, BufferId>& tensors,
+                 const std::unordered_map<BufferId, std::size_t>& last_use);
+  void rotate_kept(const std::unordered_map<BufferId, std::size_t>& last_use);
+  [[nodiscard]] const Crossing* crossing(const std::vector<Crossing>& among, BufferId id) const;
+  void receive(PipelinePart part);
+  void made(const Crossing& tensor, PipelinePart part);
+  void send(const Crossing& tensor, PipelinePart part);
+  void acquire(Phase phase, BufferId id);
+  void release(Phase phase, BufferId id);
   [[nodiscard]] std::size_t lowest_trainable_owner() const;
   [[nodiscard]] std::size_t unit_of(std::size_t owner) const;
   [[nodiscard]] const UnitRecipe& recipe_of(std::size_t owner) const;
   [[nodiscard]] bool is_frozen(std::size_t unit, ParameterRole role) const;
+  [[nodiscard]] bool trains(std::size_t unit) const;
 
   void emit_input();
+  void emit_uses(std::size_t begin, std::size_t end, Position position, bool next_follows);
   void emit_use(std::size_t use, Position position);
   void emit_step(const Step& step, Position position);
   /// Emits the ops before a step: the join of exchanges, acquires, the start of exchanges.
@@ -145,6 +204,10 @@ class MicrobatchSchedule {
   [[nodiscard]] std::string group_name(const UnitState& unit, const GroupState& group) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
+  /// Whether its kernels read ids, labels or positions.
+  [[nodiscard]] bool reads_tokens() const;
+  /// The name of a tensor's buffer, which a stage has of each chunk.
+  [[nodiscard]] std::string buffer_name(const std::string& key, Source source) const;
   /// The resident units of every use of a microbatch (residency.hpp).
   [[nodiscard]] std::vector<std::vector<std::size_t>> residents(bool next_follows) const;
 
@@ -152,11 +215,18 @@ class MicrobatchSchedule {
   const State& state_;
   const PlanConfig& config_;
   bool train_;
+  UnitSpan span_;      // the units of the chunk
+  std::size_t chunk_;  // of the stage
 
   std::vector<UnitRecipe> recipes_;        // embedding, first block, block kinds, head
   std::vector<std::size_t> block_recipe_;  // of each block, index into recipes_
   std::vector<Use> uses_;
   std::vector<Step> steps_;
+  std::size_t forward_uses_ = 0;    // of a stage: those of its forward, which come first
+  std::size_t backward_begin_ = 0;  // likewise, the first step of its backward
+  Ends ends_;
+  std::vector<Crossing> received_;  // in the order in which they are received
+  std::vector<Crossing> sent_;      // likewise
   bool tensors_made_ = false;
   std::vector<std::size_t> weight_uses_;  // units, in the order of uses that need weights
   std::vector<std::vector<std::size_t>> resident_;

@@ -63,8 +63,13 @@ std::vector<const RecipeOp*> pointers(std::initializer_list<const std::vector<Re
 }  // namespace
 
 MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
-                                       const FamilyRecipe& family, bool train)
-    : e_(emitter), state_(state), config_(emitter.config()), train_(train) {
+                                       const FamilyRecipe& family, bool train, std::size_t chunk)
+    : e_(emitter),
+      state_(state),
+      config_(emitter.config()),
+      train_(train),
+      span_(state.stage.chunks[chunk]),
+      chunk_(chunk) {
   carry_.weights.resize(state_.units.size());
   carry_.casts.resize(state_.units.size());
   gradients_.resize(state_.units.size());
@@ -129,16 +134,24 @@ bool MicrobatchSchedule::is_frozen(std::size_t unit, ParameterRole role) const {
 
 std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
   std::size_t owner = 0;
-  while (state_.units[unit_of(owner)].trainable.empty()) ++owner;
+  while (!trains(unit_of(owner))) ++owner;
+  if (!span_.has(kEmbedding)) return owner;
   // A tied unit that trains only its final norm has no gradients in the embedding.
   const std::size_t unit = unit_of(kEmbedding);
   const bool looks_up_positions = !config_.model.traits().rotates;
   if (owner == kEmbedding && is_frozen(unit, ParameterRole::embedding) &&
       !(looks_up_positions && !is_frozen(unit, ParameterRole::position_embedding))) {
     ++owner;
-    while (state_.units[unit_of(owner)].trainable.empty()) ++owner;
+    while (!trains(unit_of(owner))) ++owner;
   }
   return owner;
+}
+
+/// On any stage.
+bool MicrobatchSchedule::trains(std::size_t unit) const {
+  return std::ranges::any_of(state_.all_groups(), [&](const Group& group) {
+    return group.unit.value == unit && group.requires_grad;
+  });
 }
 
 /// Weight gradients of the lowest block that no other op waits for. They run after the embedding's
@@ -203,15 +216,20 @@ void MicrobatchSchedule::add_use(std::size_t owner, const std::vector<const Reci
 
 void MicrobatchSchedule::make_uses() {
   const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
-  for (std::size_t owner = 0; owner < head; ++owner)
+  const std::size_t end = std::min(span_.end, head);
+  for (std::size_t owner = span_.begin; owner < end; ++owner)
     add_use(owner, pointers({&recipe_of(owner).forward}), true);
-  const UnitRecipe& end = recipe_of(head);
-  add_use(head, pointers({&end.forward, train_ ? &end.backward : &end.eval}), true);
+  forward_uses_ = uses_.size();
+  backward_begin_ = steps_.size();
+  if (span_.has(head)) {
+    const UnitRecipe& last = recipe_of(head);
+    add_use(head, pointers({&last.forward, train_ ? &last.backward : &last.eval}), true);
+  }
   if (!train_) return;
-  const std::size_t lowest = lowest_trainable_owner();
+  const std::size_t lowest = std::max(lowest_trainable_owner(), span_.begin);
   std::vector<const RecipeOp*> late;
   if (lowest == kEmbedding) late = late_gradients();
-  for (std::size_t owner = head - 1; owner + 1 > lowest && owner != kEmbedding; --owner) {
+  for (std::size_t owner = end - 1; owner + 1 > lowest && owner != kEmbedding; --owner) {
     std::vector<const RecipeOp*> ops = pointers({&recipe_of(owner).backward});
     if (owner == kLowestBlock)
       std::erase_if(ops, [&](const RecipeOp* op) { return std::ranges::count(late, op) > 0; });
@@ -245,6 +263,9 @@ void MicrobatchSchedule::make_tensors() {
   for (std::size_t i = 0; i < steps_.size(); ++i)
     for (const RecipeOperand& operand : steps_[i].op->operands) {
       BufferId& buffer = steps_[i].tensors.emplace_back();
+      if (operand.source == Source::global && operand.name == global::tokens &&
+          !state_.stage.is_only())
+        last_use[state_.tokens] = i;
       if (!is_tensor(operand)) continue;
       const std::string key = key_of(steps_[i], operand);
       auto found = tensors.find(key);
@@ -252,12 +273,14 @@ void MicrobatchSchedule::make_tensors() {
         const auto& [tensor, owner] = declared.at(key);
         std::optional<UnitId> unit;
         if (tensor->source != Source::microbatch) unit = state_.units[unit_of(owner)].id;
-        const BufferId id = e_.buffer(key, {.category = tensor->category,
-                                            .dtype = tensor->dtype,
-                                            .elements = elements_of(*tensor, config_.mesh),
-                                            .pool = PoolRole::activations,
-                                            .unit = unit,
-                                            .slot_class = tensor->slot_class});
+        const BufferId id =
+            e_.buffer(buffer_name(key, tensor->source),
+                      {.category = tensor->category,
+                       .dtype = tensor->dtype,
+                       .elements = elements_of(*tensor, config_.mesh),
+                       .pool = is_received(key) ? PoolRole::received : PoolRole::activations,
+                       .unit = unit,
+                       .slot_class = tensor->slot_class});
         found = tensors.emplace(key, id).first;
         steps_[steps_[i].beside ? steps_[i].run : i].acquires.push_back(id);
       }
@@ -273,6 +296,7 @@ void MicrobatchSchedule::make_tensors() {
       else
         steps_[last_use.at(id)].releases.push_back(id);
     }
+  if (!state_.stage.is_only()) make_ends(tensors, last_use);
 }
 
 }  // namespace mfsdp::schedule

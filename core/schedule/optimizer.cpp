@@ -36,10 +36,10 @@ Region gather_small(Emitter& e, const std::string& name, Phase phase, const Regi
 
 class OptimizerSegment {
  public:
-  OptimizerSegment(Emitter& e, const State& state) : e_(e), state_(state), config_(e.config()) {}
+  OptimizerSegment(Emitter& e, const State& state)
+      : e_(e), state_(state), config_(e.config()), stages_(stages_of(e.config())) {}
 
   void emit() {
-    e_.begin_segment("optimizer", 1, 0);
     const bool by_norm = config_.updates_by_norm();
     if (state_.amax_history) reduce_amaxes();
     norm();
@@ -51,6 +51,7 @@ class OptimizerSegment {
     // No op above waited for the norm, and the next step overwrites its parts.
     if (!by_norm) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
     if (state_.amax_history) keep_amaxes();
+    if (!state_.stage.is_last()) return;
     e_.emit(StreamRole::d2h, Phase::output, std::nullopt, "readback",
             HostWait{.event = e_.event("readback"), .bindings = {}});
     emit_readback(e_, state_, "norm_ready", "");
@@ -142,6 +143,9 @@ class OptimizerSegment {
       e_.record(state_.norm_stream(), Phase::optimizer, "norm_partials");
       e_.wait(StreamRole::outer, Phase::optimizer, "norm_partials");
     }
+    if (!state_.stage.is_last()) return take_report();
+    for (std::int64_t other = 0; other < state_.stage.index; ++other)
+      transfer_partials(CollectiveKind::recv, other, other - state_.stage.index);
     Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer,
                                 vector_of(state_.norm_partials, groups, state_.norm_dtype),
                                 state_.gathered_norms, token_axes(config_.mesh));
@@ -161,6 +165,32 @@ class OptimizerSegment {
     }
     e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish", std::move(finish));
     e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");
+    if (!state_.stage.is_first()) transfer_report(CollectiveKind::send, -1);
+  }
+
+  /// Sends or receives the parts of the stage `of`, to or from the stage that is `step` further.
+  void transfer_partials(CollectiveKind kind, std::int64_t of, std::int64_t step) {
+    for (const UnitSpan& chunk : stages_[static_cast<std::size_t>(of)].chunks) {
+      const Interval parts = state_.norm_parts(chunk);
+      Region partials = vector_of(state_.norm_partials, parts.size(), state_.norm_dtype);
+      partials.offset = parts.begin * size_of(state_.norm_dtype);
+      e_.transfer(StreamRole::outer, Phase::optimizer, kStages, step, kind, partials);
+    }
+  }
+
+  void transfer_report(CollectiveKind kind, std::int64_t step) {
+    e_.transfer(StreamRole::outer, Phase::optimizer, kStages, step, kind,
+                vector_of(state_.report, 8));
+  }
+
+  /// A stage before the last one gives its parts of the norm, and gets the results for all.
+  void take_report() {
+    const std::int64_t ahead = state_.stage.count - 1 - state_.stage.index;
+    transfer_partials(CollectiveKind::send, state_.stage.index, ahead);
+    transfer_report(CollectiveKind::recv, 1);
+    if (!config_.updates_by_norm()) e_.record(StreamRole::outer, Phase::optimizer, "loss_ready");
+    e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");
+    if (!state_.stage.is_first()) transfer_report(CollectiveKind::send, -1);
   }
 
   /// Rows of the history of delayed scaling.
@@ -267,6 +297,7 @@ class OptimizerSegment {
   Emitter& e_;
   const State& state_;
   const PlanConfig& config_;
+  std::vector<PipelineStage> stages_;
 };
 
 }  // namespace

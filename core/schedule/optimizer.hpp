@@ -11,7 +11,7 @@ namespace mfsdp::schedule {
 /// `trains`: gradients were computed too, scaled as the loss.
 void emit_loss(Emitter& emitter, const State& state, const std::string& event_prefix, bool trains);
 
-/// The segment "optimizer":
+/// The segment's ops after the loss:
 ///   outer     AG norm partials, norm_finish -> report (norm, clip factor)
 ///   h2d       step block
 ///   compute   update of every group, in the order in which the next step needs it; without the
@@ -19,6 +19,8 @@ void emit_loss(Emitter& emitter, const State& state, const std::string& event_pr
 ///             (with Muon in rounds of blocks: orthogonal.hpp)
 ///   refresh   all_gather (whole weights) or outer (HFSDP), group by group after the update
 ///   d2h       report; the host stays at most two steps ahead of it
+/// Stages of a pipeline send their norm partials to the last one, which finishes loss and norm and
+/// has the report sent back from stage to stage.
 void emit_optimizer(Emitter& emitter, const State& state);
 
 /// Copies the report to the host after `event`.

@@ -59,7 +59,8 @@ std::string suffix_of(const Group& group, const Mesh& mesh) {
   return group.shard.front().dim == 0 ? "" : ".inputs";
 }
 
-State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(emitter.config()) {
+State::State(Emitter& emitter, const Model& model, const PipelineStage& of)
+    : stage(of), emitter_(emitter), config_(emitter.config()) {
   Program& program = emitter.program();
   program.groups = make_groups(model, config_);
   for (const Unit& unit : model.units) {
@@ -77,6 +78,10 @@ State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(
 }
 
 void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
+  if (!stage.has(group.unit.value)) {
+    if (group.requires_grad) ++trainable_groups;
+    return;
+  }
   UnitState& unit = units[group.unit.value];
   // The second group with gradients of those with one suffix has another name.
   const std::string suffix = suffix_of(group, config_.mesh);
@@ -173,9 +178,16 @@ void State::make_globals(Emitter& emitter) {
     if (port) form.holds = Contents{.kind = ContentKind::port, .port = port};
     return emitter.persistent(name, form);
   };
-  tokens = make(std::string(global::tokens), DType::int32, token_count);
-  staged_tokens = make("staged_tokens", DType::int32, token_count);
-  pinned_tokens = make("pinned_tokens", DType::int32, token_count, PoolRole::pinned, Port::tokens);
+  if (stage.is_only())
+    tokens = make(std::string(global::tokens), DType::int32, token_count);
+  else if (reads_tokens())
+    tokens = emitter.buffer(std::string(global::tokens),
+                            {.dtype = DType::int32, .elements = token_count});
+  if (reads_tokens()) {
+    staged_tokens = make("staged_tokens", DType::int32, token_count);
+    pinned_tokens =
+        make("pinned_tokens", DType::int32, token_count, PoolRole::pinned, Port::tokens);
+  }
   const std::int64_t angles = checked_mul(config_.seq_len, config_.model.rotated_dim());
   if (config_.model.traits().rotates)
     rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
@@ -187,22 +199,25 @@ void State::make_globals(Emitter& emitter) {
   step_block = make("step_block", DType::uint8, 64);
   pinned_step_block =
       make("pinned_step_block", DType::uint8, 64, PoolRole::pinned, Port::step_block);
-  loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
+  if (stage.is_last())
+    loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
   // With ranks of tp alone the loss is not gathered.
   const std::int64_t readers = ranks_on(loss_axes(config_.mesh), config_.mesh);
-  if (readers > 1 || ranks == 1)
+  if (stage.is_last() && (readers > 1 || ranks == 1))
     gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, readers));
   norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
   norm_partials = make("norm_partials", norm_dtype, trainable);
   norm_workspace = make("norm_workspace", DType::uint8, kSumWorkspaceBytes);
-  gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, ranks));
+  if (stage.is_last())
+    gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, ranks));
   if (fp8_groups > 0) {
     const auto count = static_cast<std::int64_t>(fp8_groups);
     weight_amax = make("weight_amax", DType::fp32, count);
     weight_scales = make("weight_scales", DType::fp32, checked_mul(kScaleFloats, count));
   }
   report = make("report", DType::fp32, 8);
-  pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
+  if (stage.is_last())
+    pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
   if (config_.scales_loss())
     loss_scale = make(std::string(global::loss_scale), DType::fp32, 4, PoolRole::workspace,
                       Port::loss_scale);
@@ -260,6 +275,16 @@ State::Place State::find(std::size_t unit, ParameterRole role) const {
 
 std::int64_t State::slice_elements(const GroupState& group) const {
   return updated_interval(*group.group, config_.mesh, 0).size();
+}
+
+Interval State::norm_parts(const UnitSpan& of) const {
+  Interval parts;
+  for (const Group& group : emitter_.program().groups) {
+    if (!group.requires_grad || group.unit.value >= of.end) continue;
+    ++parts.end;
+    if (group.unit.value < of.begin) ++parts.begin;
+  }
+  return parts;
 }
 
 StreamRole State::norm_stream() const {

@@ -11,6 +11,7 @@
 #include "core/recipe/recipe.hpp"
 #include "core/schedule/emitter.hpp"
 #include "core/schedule/route.hpp"
+#include "core/schedule/stage.hpp"
 
 namespace mfsdp::schedule {
 
@@ -64,16 +65,19 @@ struct UnitState {
 /// those that are cut at their inputs and for whole ones.
 [[nodiscard]] std::string suffix_of(const Group& group, const Mesh& mesh);
 
-/// Buffers by name for recipes, and the persistent state of all groups.
+/// Buffers by name for recipes, and the persistent state of all groups of the stage.
 class State {
  public:
-  State(Emitter& emitter, const Model& model);
+  State(Emitter& emitter, const Model& model, const PipelineStage& stage = {});
 
-  std::vector<GroupState> groups;
+  PipelineStage stage;
+  std::vector<GroupState> groups;  ///< of the stage's units
   std::vector<UnitState> units;
-  std::size_t trainable_groups = 0;
+  std::size_t trainable_groups = 0;  ///< of all stages
 
-  BufferId tokens;         ///< int32 [token_rows, T] of this microbatch
+  /// int32 [token_rows, T] of this microbatch. Persistent, but on stages: there several microbatches
+  /// are in flight.
+  BufferId tokens;
   BufferId staged_tokens;  ///< the staging buffer of copies from the host
   BufferId pinned_tokens;
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
@@ -85,13 +89,17 @@ class State {
   BufferId norm_workspace;  ///< of the one stream that computes them
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
-  BufferId pinned_report;
-  BufferId loss_scale;                   ///< fp32 [4], if the loss is scaled
+  BufferId pinned_report;   ///< of the last stage
+  BufferId loss_scale;      ///< fp32 [4], if the loss is scaled
   std::optional<BufferId> amax_history;  ///< of delayed scaling (core/plan/fp8.hpp)
   std::size_t fp8_groups = 0;
   BufferId weight_amax;    ///< fp32 [fp8_groups]: largest magnitudes, of the rank's shards at first
   BufferId weight_scales;  ///< fp32 [fp8_groups, 4], of casts: the first of each row
 
+  /// Whether the stage's kernels read ids, labels or positions.
+  [[nodiscard]] bool reads_tokens() const {
+    return stage.is_first() || stage.is_last() || config_.document_mask;
+  }
   /// The persistent buffer with that name in recipes.
   [[nodiscard]] BufferId global(const std::string& name) const;
 
@@ -118,6 +126,8 @@ class State {
     return std::ranges::any_of(units[unit].trainable,
                                [&](std::size_t g) { return groups[g].route.shards_gradient(); });
   }
+  /// The groups of all stages.
+  [[nodiscard]] const std::vector<Group>& all_groups() const { return emitter_.program().groups; }
   /// A unit's groups with gradients.
   [[nodiscard]] std::vector<const GroupState*> trainable_of(std::size_t unit) const {
     std::vector<const GroupState*> all;
@@ -132,6 +142,8 @@ class State {
   }
   /// The stream of the last reduction of every gradient, and of the parts of the norm.
   [[nodiscard]] StreamRole norm_stream() const;
+  /// Trainable groups of a chunk of any stage, as their numbers in the norm.
+  [[nodiscard]] Interval norm_parts(const UnitSpan& of) const;
   /// The number of first ranks whose parts of the norm include each element once.
   [[nodiscard]] std::int64_t norm_ranks() const;
 

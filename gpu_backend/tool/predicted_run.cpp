@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/request/plan_request.hpp"
-#include "core/schedule/build.hpp"
 #include "sim/search/prediction_requests.hpp"
 
 namespace mfsdp {
@@ -13,11 +12,8 @@ Result<PlannedRun> plan_run(const ExecOptions& options, const Session& session) 
   MFSDP_LET(request, requests.read(options.common, {.gpus_are_chosen = say_gpus(options.given),
                                                     .runs = true,
                                                     .takes_jobs = true}));
-  if (request.job) return PlannedRun{.job = request.job, .hash = request.hash};
-  MFSDP_LET(program, build_program(request.config, request.meta));
-  Job job;
-  job.programs.push_back(std::move(program));
-  return PlannedRun{.job = std::make_shared<const Job>(std::move(job)), .hash = {}};
+  MFSDP_LET(job, build_requested(request));
+  return PlannedRun{.job = std::move(job), .hash = request.hash};
 }
 
 Result<PredictedRun> predict_run(const PlannedRun& planned, const ExecOptions& options,

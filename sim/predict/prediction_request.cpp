@@ -97,20 +97,19 @@ Result<EngineStep> timed(EngineStep step, const EngineMachine& machine,
   return with_moments(std::move(step), std::move(moments), machine);
 }
 
-/// The programs of an engine's stages, as a job.
-void add_job(PredictionRequest& request) {
-  Job job;
-  for (const EngineStep& step : *request.stages) job.programs.push_back(step.plan.program);
-  request.plan_hash = plan_hash(job);
-  request.job = std::make_shared<const Job>(job);
-  request.without_passes = std::make_shared<const Job>(without_passes(std::move(job)));
-}
-
 }  // namespace
 
 std::span<const Program> programs_of(const PredictionRequest& request) {
   if (request.without_passes) return request.without_passes->programs;
   return {request.program.get(), 1};
+}
+
+void set_job(PredictionRequest& request, std::shared_ptr<const Job> job, std::string hash) {
+  request.job = request.without_passes = std::move(job);
+  if (has_passes(*request.job))
+    request.without_passes = std::make_shared<const Job>(without_passes(*request.job));
+  request.program = {request.without_passes, request.without_passes->programs.data()};
+  request.plan_hash = std::move(hash);
 }
 
 bool fits(Bytes memory, const PredictionRequest& request) {
@@ -131,7 +130,8 @@ bool fits(const PredictionRequest& request) {
 Bytes least_allocated(const PredictionRequest& request) {
   const Gpu& gpu = request.costs->cluster().gpu;
   if (request.program) return footprint_of(request).least;
-  if (!traits_of(request.engine).runs_plans) return {};
+  // Stages have parts of the model: no bound is known before their plans are built.
+  if (!traits_of(request.engine).runs_plans || request.config.mesh.size(Axis::pp) > 1) return {};
   try {
     LeastMemoryTable alone;
     LeastMemoryTable& table = request.least ? *request.least : alone;
@@ -167,11 +167,21 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
     request.stages = std::make_shared<const std::vector<EngineStep>>(std::move(stages));
     request.step = {request.stages, &(*request.stages)[fullest_stage(*request.stages)]};
     request.program = {request.step, &request.step->plan.program};
-    if (!is_one) add_job(request);
+    if (is_one) return request;
+    Job job;
+    for (const EngineStep& step : *request.stages) job.programs.push_back(step.plan.program);
+    std::string hash = plan_hash(job);
+    set_job(request, std::make_shared<const Job>(std::move(job)), std::move(hash));
+    request.program = {request.step, &request.step->plan.program};
     return request;
   }
-  MFSDP_LET(program, build_program(request.config, request.meta, request.cache.get()));
-  request.program = std::make_shared<const Program>(std::move(program));
+  MFSDP_LET(job, build_job(request.config, request.meta, request.cache.get()));
+  if (job.programs.size() > 1) {
+    std::string hash = plan_hash(job);
+    set_job(request, std::make_shared<const Job>(std::move(job)), std::move(hash));
+  } else {
+    request.program = std::make_shared<const Program>(std::move(job.programs.front()));
+  }
   return request;
 }
 

@@ -27,13 +27,14 @@
 namespace mfsdp {
 
 struct PredictionRequest {
-  PlanConfig config;                            ///< as the engine uses it
-  EngineKind engine = EngineKind::mfsdp;        ///< whose kernels, schedule and allocator
-  EngineOptions options;                        ///< that the engine has
-  AllocatorSettings allocator;                  ///< of engines that use PyTorch's allocator
-  Meta meta;                                    ///< of the program that is built
-  std::shared_ptr<const Program> program;       ///< null: with_program() builds it
-  std::shared_ptr<const Job> job{};             ///< all programs, if there may be several
+  PlanConfig config;                       ///< as the engine uses it
+  EngineKind engine = EngineKind::mfsdp;   ///< whose kernels, schedule and allocator
+  EngineOptions options;                   ///< that the engine has
+  AllocatorSettings allocator;             ///< of engines that use PyTorch's allocator
+  Meta meta;                               ///< of the program that is built
+  std::shared_ptr<const Program> program;  ///< null: with_program() builds it
+  /// All programs, of a plan file or of several stages; else null.
+  std::shared_ptr<const Job> job{};
   std::shared_ptr<const Job> without_passes{};  ///< the same, as it is simulated
   std::string plan_hash{};                      ///< of that job
   /// Of other engines, with their programs: of each pipeline stage, and the fullest one's.
@@ -52,6 +53,9 @@ struct PredictionRequest {
 
 /// The programs of a request that has its program: one for each class of ranks.
 [[nodiscard]] std::span<const Program> programs_of(const PredictionRequest& request);
+
+/// Has the request predict that job.
+void set_job(PredictionRequest& request, std::shared_ptr<const Job> job, std::string hash);
 
 /// True if that much memory leaves the reserve free.
 [[nodiscard]] bool fits(Bytes memory, const PredictionRequest& request);

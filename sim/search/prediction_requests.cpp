@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/plan/without_passes.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
@@ -230,14 +229,7 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   request.allocator = *allocator;
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
   request.meta = plan.meta;
-  request.program = plan.program;
-  request.job = plan.job;
-  request.without_passes = plan.job;
-  if (plan.job && has_passes(*plan.job)) {
-    request.without_passes = std::make_shared<const Job>(without_passes(*plan.job));
-    request.program = {request.without_passes, request.without_passes->programs.data()};
-  }
-  request.plan_hash = plan.hash;
+  if (plan.job) set_job(request, plan.job, plan.hash);
   if (request.config.param_dtype == DType::fp64 && !job.memory_alone)
     return fail(
         "--param-dtype",

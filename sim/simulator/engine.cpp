@@ -205,6 +205,8 @@ void Engine::share() {
 /// The slowest rank determines the rate of the group.
 void Engine::share_link(std::uint32_t group) {
   const std::vector<std::uint32_t>& members = partition_.groups[group];
+  // A message beside it ended, or began, at the time at which the collective ended.
+  if (!ranks_[members.front()].runs_group(group)) return;
   const Launch& launch = *ranks_[members.front()].collective(group).launch;
   std::int64_t slow = kOne;  // slowdown relative to the time alone
   for (const std::uint32_t i : members) {

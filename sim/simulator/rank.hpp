@@ -80,6 +80,7 @@ class Rank {
 
   /// The group's collective; it must be present.
   [[nodiscard]] const Running& collective(std::uint32_t group) { return running_.of_group(group); }
+  [[nodiscard]] bool runs_group(std::uint32_t group) const { return running_.runs_group(group); }
   [[nodiscard]] std::int64_t demand(int link) const { return running_.demand(link); }
   [[nodiscard]] std::int64_t demand(const MovingMessage& message) const {
     return running_.demand(message.link, message.sends);

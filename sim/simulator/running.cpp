@@ -110,6 +110,12 @@ Running& RunningOps::of_group(std::uint32_t group) {
       ops_, [&](const Running& op) { return op.is_collective() && op.group == group; });
 }
 
+bool RunningOps::runs_group(std::uint32_t group) const {
+  return std::ranges::any_of(ops_, [&](const Running& op) {
+    return op.is_collective() && !op.waits && op.group == group;
+  });
+}
+
 bool RunningOps::runs_beside_compute() const {
   return std::ranges::any_of(ops_, [](const Running& op) {
     return op.is_there && op.is_kernel() && !op.computes && !op.queued;

@@ -141,6 +141,8 @@ class RunningOps {
   }
   /// The collective of that group; it must be present.
   [[nodiscard]] Running& of_group(std::uint32_t group);
+  /// Whether a collective of the group has begun and not ended.
+  [[nodiscard]] bool runs_group(std::uint32_t group) const;
   /// Whether one kernel or copy of a compute stream runs at full rate, and nothing else is there.
   [[nodiscard]] bool computes_alone() const {
     return std::ranges::count(ops_, true, &Running::is_there) == 1 && ops_[first()].computes &&

@@ -10,7 +10,7 @@
 #include "core/base/json_text.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
-#include "verify/bugs/bind_waits.hpp"
+#include "core/schedule/bindings.hpp"
 #include "verify/bugs/plan_names.hpp"
 
 namespace mfsdp::bugs {
@@ -183,7 +183,7 @@ Result<Program> edit_program(const Program& program, std::span<const Edit> edits
     if (is_of_class(edit, program)) MFSDP_TRY(document.apply(edit));
   MFSDP_LET(edited, unchecked_job_from_json(document.json().dump(), where));
   Program& made = edited.programs[0];
-  for (Plan& plan : made.plans) bind_waits(plan, made.events);
+  for (Plan& plan : made.plans) resolve_bindings(plan, made.events);
   return std::move(made);
 }
 

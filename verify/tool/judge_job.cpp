@@ -89,8 +89,9 @@ Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const S
     std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
     session.out << wrap_text(job_text(job, proof) + "\n", session.style);
   }
-  const ExitCode code = print_findings(findings, options.output, *options.common.plan, session,
-                                       figures_of(job, proof));
+  const ExitCode code =
+      print_findings(findings, options.output, options.common.plan.value_or(options.common.model),
+                     session, figures_of(job, proof));
   if (options.certificate && !right)
     session.err << session.tool << ": no certificate: the plan is wrong\n";
   return code;

@@ -22,10 +22,15 @@ namespace mfsdp {
 namespace {
 
 /// Builds the plan from the common flags, as all tools do.
-Result<std::shared_ptr<const Program>> build_plan(const VerifyOptions& options,
-                                                  const Session& session) {
+Result<std::shared_ptr<const Job>> build_plan(const VerifyOptions& options,
+                                              const Session& session) {
   return PlanRequests(session.scenarios, notes_on(session.err, session.tool))
-      .program(options.common, {.gpus_are_chosen = say_gpus(options.given)});
+      .planned(options.common, {.gpus_are_chosen = say_gpus(options.given)});
+}
+
+Result<std::shared_ptr<const Job>> read_plan(const std::string& path, const Session& session) {
+  MFSDP_LET(job, load_job(path, notes_on(session.err, session.tool)));
+  return std::make_shared<const Job>(std::move(job));
 }
 
 // ---- proof --------------------------------------------------------------------------------------
@@ -136,14 +141,11 @@ Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session
       options.common, session.scenarios,
       {.read = {{"--check", options.check}},
        .written = {{"--certificate", options.certificate}, {"--mutant-out", options.mutant_out}}}));
-  if (!options.common.plan) {
-    MFSDP_LET(program, build_plan(options, session));
-    return judge_program(*program, options, session, machines);
-  }
-  MFSDP_LET(job, load_job(*options.common.plan, notes_on(session.err, session.tool)));
-  const bool is_plain = job.programs.size() == 1 && !is_pipelined(job.programs[0]);
-  return is_plain ? judge_program(job.programs[0], options, session, machines)
-                  : judge_job(job, options, session, machines);
+  MFSDP_LET(job, options.common.plan ? read_plan(*options.common.plan, session)
+                                     : build_plan(options, session));
+  const bool is_plain = job->programs.size() == 1 && !is_pipelined(job->programs[0]);
+  return is_plain ? judge_program(job->programs[0], options, session, machines)
+                  : judge_job(*job, options, session, machines);
 }
 
 }  // namespace mfsdp

@@ -5,6 +5,7 @@
 
 #include "core/plan/instances.hpp"
 #include "core/plan/work.hpp"
+#include "core/schedule/build.hpp"
 #include "core/schedule/exact_sums.hpp"
 #include "tests/gpu_backend/train/training.hpp"
 #include "tests/support/pipeline.hpp"
@@ -40,6 +41,10 @@ test::Twist with_all_reports(std::optional<std::uint64_t> chaos = std::nullopt) 
 Program on_one_rank(PlanConfig config) {
   config.microbatches *= data_ranks(config.mesh);
   config.mesh = {};
+  config.schedule = PipelineSchedule::one_f_one_b;
+  config.virtual_stages = 0;
+  config.layers_of_stages.clear();
+  config.outer_strategy = Strategy::no_shard;
   return build_program(config, {}).value();
 }
 
@@ -147,6 +152,47 @@ TEST(JobsOfStages, PassesRunAsTheOpsOfSegments) {
   const Job job = test::pipeline("interleaved_2x2x4.json");
   expect_same_run(test::train(job.programs, kJobSteps, data, with_all_reports()),
                   test::train(with_passes(job).programs, kJobSteps, data, with_all_reports(1)));
+}
+
+/// Four blocks and exact sums, as the planner divides them.
+Job planned_stages(std::int64_t stages, std::int64_t sharing, Strategy strategy,
+                   const std::function<void(PlanConfig&)>& edit = {}) {
+  PlanConfig config = test::pipeline("1f1b_4x8.json").programs[0].config;
+  config.mesh = data_parallel_mesh(1, sharing);
+  config.mesh.resize(Axis::pp, stages);
+  config.strategy = strategy;
+  config.microbatches = 4;
+  config.exact_sums = true;
+  config.logits_chunk = config.seq_len;
+  if (edit) edit(config);
+  return build_job(config, {}).value();
+}
+
+TEST(PlannedStages, TrainAsOneRank) {
+  expect_to_train_as_one_rank(planned_stages(2, 1, Strategy::no_shard));
+}
+
+TEST(PlannedStages, ShardStateInStages) {
+  expect_to_train_as_one_rank(planned_stages(2, 2, Strategy::optim), Losses::alike);
+}
+
+TEST(PlannedStages, ReduceGradientsOfEachMicrobatch) {
+  expect_to_train_as_one_rank(planned_stages(4, 2, Strategy::optim_grads,
+                                             [](PlanConfig& config) {
+                                               config.schedule = PipelineSchedule::gpipe;
+                                               config.recompute.kind = Recompute::full;
+                                             }),
+                              Losses::alike);
+}
+
+TEST(PlannedStages, GatherWeightsInEachPass) {
+  expect_to_train_as_one_rank(planned_stages(2, 2, Strategy::optim_grads_params,
+                                             [](PlanConfig& config) {
+                                               config.mesh.resize(Axis::dp_outer, 2);
+                                               config.microbatches = 2;
+                                               config.layers_of_stages = {1, 3};
+                                             }),
+                              Losses::alike);
 }
 
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.

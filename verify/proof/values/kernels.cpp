@@ -127,7 +127,8 @@ class ProgramForms {
   }
 
   /// Uses of parameters in recomputation get no gradient: in this microbatch each
-  /// was computed once before. Segments of several microbatches are left to what follows those.
+  /// was computed once before. Segments of several microbatches, and those in which none begins, are
+  /// left to what follows microbatches.
   void check_recomputed(const Plan& plan, std::size_t segment) {
     std::vector<const Op*> ops;
     for_each_op_of_run(plan, segment, [&](const Op& op) { ops.push_back(&op); });
@@ -136,7 +137,7 @@ class ProgramForms {
         std::ranges::any_of(ops, [](const Op* op) { return op->lag != 0; }) ||
         std::ranges::any_of(plan.segments[segment].calls,
                             [](const PassCall& call) { return call != PassCall{call.pass}; });
-    if (!again_at_all || of_several) return;
+    if (!again_at_all || of_several || plan.segments[segment].microbatches == 0) return;
     std::vector<Computed> first;
     for (const Op* op : ops) {
       if (op->phase == Phase::recompute) continue;
