@@ -126,8 +126,7 @@ TEST(SharedSequences, HaveTheGradientsOfOneRankBesideOtherParts) {
     for (const Beside& beside :
          {Beside{"norms", 1, [](PlanConfig& c) { c.model.qk_norm = true; }},
           Beside{"experts", 1, [](PlanConfig& c) { test::add_experts(c.model, 4, 2); }},
-          Beside{"adapters", 1,
-                 [](PlanConfig& c) {
+          Beside{"adapters", 1, [](PlanConfig& c) {
                    c.lora_rank = 2;
                    c.lora_alpha = {.num = 3};
                    c.lora_targets = {"q_proj", "v_proj", "o_proj", "up_proj"};
