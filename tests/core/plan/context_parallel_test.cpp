@@ -54,7 +54,7 @@ TEST(ContextParallel, NamesTheRuleAndItsNumbers) {
             "--cp: expected a number of ranks that divides the 15 tokens of a sequence "
             "(--seq-len), got 2");
   EXPECT_EQ(refusal_after([](PlanConfig& c) { c.micro_batch = 2; }),
-            "--micro-batch: expected 1 with --cp, got 2");
+            "--micro-batch: expected 1 with --cp and --cp-comm a2a, got 2");
   EXPECT_EQ(refusal_after([](PlanConfig& c) { c.exact_sums = true, c.logits_chunk = 16; }),
             "--logits-chunk: expected a divisor of the 8 tokens of a sequence that a rank has with "
             "--cp and --exact-sums, got 16");
@@ -124,14 +124,20 @@ TEST(ContextParallel, RefusesByName) {
   const auto refused = [](const char* what) {
     return std::string("--cp: cannot be combined with ") + what + " so far";
   };
-  EXPECT_EQ(refusal_after([](PlanConfig& c) { c.model.qk_norm = true; }),
-            refused("norms of queries and keys"));
+  EXPECT_EQ(refusal_after([](PlanConfig& c) {
+              c.model.qk_norm = c.exact_sums = true;
+              c.logits_chunk = 4;
+            }),
+            refused("norms of queries and keys and --exact-sums"));
   EXPECT_EQ(refusal_after([](PlanConfig& c) { c.optimizer = Optimizer::muon; }),
             refused("--optimizer muon"));
   EXPECT_EQ(refusal_after([](PlanConfig& c) { c.reduce = Transport::symmetric; }),
             refused("--reduce symmetric"));
-  EXPECT_EQ(refusal_after([](PlanConfig& c) { test::add_experts(c.model, 4, 2); }),
-            refused("experts"));
+  EXPECT_EQ(refusal_after([](PlanConfig& c) {
+              test::add_experts(c.model, 4, 2);
+              c.model.router_aux_loss = {.num = 1, .den = 100};
+            }),
+            refused("the experts' balance loss"));
 }
 
 }  // namespace
