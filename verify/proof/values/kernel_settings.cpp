@@ -245,6 +245,11 @@ class SettingsCheck {
     return std::nullopt;
   }
 
+  /// Its peers are ranks of tp.
+  [[nodiscard]] bool has_key_parts() const {
+    return kernel_.kind == join_key_parts || kernel_.kind == split_key_parts;
+  }
+
   /// Attributes of experts and routing, for all kernels that have them.
   [[nodiscard]] std::optional<std::string> check_routing() const {
     const ModelShape& model = config_.model;
@@ -253,7 +258,7 @@ class SettingsCheck {
     const bool balances = model.router_aux_loss.num != 0;
     const auto takes = [&](std::string_view name) {
       const auto& names = spec_of(kernel_)->attributes;
-      return std::ranges::find(names, name) != names.end();
+      return !has_key_parts() && std::ranges::find(names, name) != names.end();
     };
     // Ranks of tp have parts of the one sequence. The loss of a part is that of a sequence as short,
     // by the counts of the whole one, times its share.
@@ -273,7 +278,6 @@ class SettingsCheck {
     // Received rows have one expert each.
     const bool is_arrived =
         kernel_.kind == permute_rows && kernel_.find_attribute("peers") != nullptr;
-    const bool of_keys = kernel_.kind == join_key_parts || kernel_.kind == split_key_parts;
     if (auto wrong = check_balance(is_shared)) return wrong;
     struct Stated {
       std::string_view name;
@@ -283,9 +287,7 @@ class SettingsCheck {
     for (const Stated& attribute :
          {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
           Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
-          Stated{"peers",
-                 (takes("peers") && !of_keys) || is_arrived,
-                 {.num = config_.expert_parallel}},
+          Stated{"peers", takes("peers") || is_arrived, {.num = config_.expert_parallel}},
           Stated{"m",
                  makes_room,
                  {.num = config_.is_expert_parallel() ? rows_of_experts(config_) : 0}},

@@ -355,10 +355,7 @@ class Binder {
       return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
     if (is_gemm(kernel.kind) && !has_scale(kernel, role))
       return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
-    if (auto wrong = wrong_begin(kernel, parameters)) return fail_step(*wrong);
-    if (divided().heads)
-      if (auto wrong = held_keys::wrong_parts(kernel, config_, holders_of_key(program_.config)))
-        return fail_step(*wrong);
+    if (auto wrong = wrong_part(kernel, parameters)) return fail_step(*wrong);
     BoundStep bound{.chunk = step->chunk,
                     .of_whole_rows = of_whole_rows,
                     .of_own_rows = of_own_rows,
@@ -457,6 +454,14 @@ class Binder {
         "has a part of the vocabulary from another id on than 'vocab_begin' of {} "
         "per index on {}",
         rows, to_string(cut.axis));
+  }
+
+  /// A rank has its own part of a vocabulary, and of a head of keys.
+  [[nodiscard]] std::optional<std::string> wrong_part(const Kernel& kernel,
+                                                      const KernelParameters& parameters) const {
+    if (auto wrong = wrong_begin(kernel, parameters)) return wrong;
+    if (!divided().heads) return std::nullopt;
+    return held_keys::wrong_parts(kernel, config_, holders_of_key(program_.config));
   }
 
   /// Works on the rows of experts: one for each expert of each token.
