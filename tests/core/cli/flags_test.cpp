@@ -101,8 +101,9 @@ TEST(Flags, AFlagOfTheSameMeaningGoesBeforeOneOfTheSameSpelling) {
             "as --cp 4; docs/guide/parallel.md)");
   for (const std::string flag : {"--pp", "--pipeline_parallel", "--pipeline-model-parallel-size"})
     EXPECT_EQ(error_of({flag, "8"}),
-              flag + ": mfsdp-sim has --pp (stages of a pipeline, such as --pp 4; "
-                     "docs/guide/pipelines.md)");
+              flag +
+                  ": mfsdp-sim has --pp (stages of a pipeline, such as --pp 4; "
+                  "docs/guide/pipelines.md)");
   for (const std::string flag : {"--tensor-model-parallel-size", "--sequence-parallel"})
     EXPECT_EQ(error_of({flag, "8"}),
               flag +
@@ -117,8 +118,8 @@ TEST(Flags, WhatResemblesNoFlagHasNoSuggestion) {
 
 TEST(Flags, ARefusalNamesAllItsReasons) {
   Parsed parsed;
-  const auto given = parse_flags(groups_of(parsed),
-                                 {"--modle", "x", "--gpus", "many", "--int8=2", "--strategy", "no"});
+  const auto given = parse_flags(
+      groups_of(parsed), {"--modle", "x", "--gpus", "many", "--int8=2", "--strategy", "no"});
   ASSERT_FALSE(given);
   std::vector<std::string> reasons{given.error().message()};
   for (const Error& other : given.error().also) reasons.push_back(other.message());
