@@ -430,7 +430,7 @@ class Mcore {
       rows_.sum("gradient_norm_of_all", 1, DType::fp32);
   }
 
-  /// Of the sides of all chunks that one optimizer has.
+  /// Updates the weights of all chunks whose buffers the ranks of the group share.
   void optimizer(RankGroup group) {
     std::vector<Tensor> casts;
     std::vector<Owned> all;

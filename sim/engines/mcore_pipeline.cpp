@@ -161,7 +161,7 @@ McorePipeline::Gap McorePipeline::overlapped_gap(std::ptrdiff_t after) const {
       std::ranges::find(order_, backward, &PipelineTurn::part) - order_.begin();
   if (after + 2 == first_backward && gets(turn_at(first_backward)))
     gap.last = turn_at(first_backward);
-  // What the turn before sent beside this one.
+  // The action before sent its result beside this one.
   if (after > 0 && turn_at(after - 1).part != turn.part && gives(turn_at(after - 1)))
     gap.freed = turn_at(after - 1);
   if (!alone && gets(turn_at(after + 1))) gap.awaited = turn_at(after + 1);

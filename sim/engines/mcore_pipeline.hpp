@@ -58,7 +58,7 @@ class McorePipeline {
     std::optional<PipelineTurn> sent{};
     std::optional<PipelineTurn> received{};
   };
-  /// What happens between two turns, in this order.
+  /// Everything between two actions, in this order.
   struct Gap {
     std::optional<PipelineTurn> freed{};  ///< whose tensor was sent before
     std::vector<Launch> launches{};

@@ -17,8 +17,8 @@ namespace {
 constexpr std::array kStreams{StreamRole::compute, StreamRole::all_gather,
                               StreamRole::reduce_scatter, StreamRole::outer};
 
-// Of messages between stages: activations that come and go, gradients that come and go. Nothing is
-// allocated there.
+// Messages between stages have four: activations that come and go, gradients that come and go. Nothing
+// is allocated there.
 constexpr std::array kMessageStreams{StreamId{4}, StreamId{5}, StreamId{6}, StreamId{7}};
 
 constexpr std::int64_t kBlockBytes = 512;  // block sizes of the allocator are multiples of it

@@ -129,11 +129,11 @@ class StepBuilder {
   /// Following ops belong to a pass. Passes with the same `work`, if that is not empty, allocate the
   /// same tensors in the same order: they are variants of the same work.
   PassId begin_pass(std::string_view name, std::string_view work = {});
-  /// Following ops work on the microbatch so many before that of their pass.
+  /// Following ops work on the microbatch `lag` before that of their pass.
   void set_lag(std::int64_t lag) { lag_ = lag; }
   /// Calls the pass in the last segment, for the microbatch `lag` before the newest one.
   void call(PassId pass, std::int64_t lag);
-  /// Tensors that one pass allocates and another frees have so many instances, in rotation by
+  /// Tensors that one pass allocates and another frees have that number of instances, in rotation by
   /// microbatch.
   void set_instances(std::int64_t instances) { instances_ = instances; }
 
