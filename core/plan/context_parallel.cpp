@@ -17,8 +17,10 @@ Result<void> check_model(const PlanConfig& config) {
   if (traits.sinks) return no_cp_with("attention sinks");
   if (model.qk_norm && traits.whole_qk_norms && !config.has_chunks())
     return no_cp_with("norms over all heads of queries and --cp-comm a2a");
-  if (model.qk_norm && config.exact_sums)
-    return no_cp_with("norms of queries and keys and --exact-sums");
+  for (const auto& [has, what] : {std::pair{model.qk_norm, "norms of queries and keys"},
+                                  {model.experts != 0, "experts"},
+                                  {config.has_lora(), "--lora-rank"}})
+    if (has && config.exact_sums) return no_cp_with(fmt::format("{} and --exact-sums", what));
   if (model.experts != 0 && model.router_aux_loss.num != 0)
     return no_cp_with("the experts' balance loss");
   return {};

@@ -96,7 +96,6 @@ TEST(ContextParallelProof, AcceptsRings) { expect_accepted_with(ContextExchange:
 PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
   config.mesh.resize(Axis::dp_shard, std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 3));
   config.mesh.resize(Axis::cp, ranks);
-  if (config.exact_sums) config.model.qk_norm = false;
   config.cp_comm =
       *rc::gen::element(ContextExchange::a2a, ContextExchange::all_gather, ContextExchange::p2p);
   const bool by_heads = config.cp_comm == ContextExchange::a2a;
