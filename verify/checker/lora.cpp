@@ -87,7 +87,8 @@ std::string Model::gradient_without_adapters(const std::string& matrix,
 void Model::add_adapters(const std::string& matrix, Int outputs,
                          const std::array<const char*, 4>& values) {
   const std::string in = of_all_rows(matrix, 0, values[0]);
-  const std::string out = values[1];
+  const bool adds_bias_later = biases_ && has_terms(matrix);
+  const std::string out = adds_bias_later ? short_of_bias(values[1]) : values[1];
   const std::string d_out = of_all_rows(matrix, 1, values[2]);
   const std::string d_in = values[3];
   const std::vector<Adapter> beside = adapters_beside(matrix);

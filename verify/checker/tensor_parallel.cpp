@@ -51,8 +51,8 @@ void Model::read_tensor_ranks(const PlanView& view) {
   if (tensor_ranks_ > kv_heads_ && tensor_ranks_ % kv_heads_ == 0)
     key_holders_ = tensor_ranks_ / kv_heads_;
   const bool holds = key_holders_ > 1;
-  const bool odd = holds && (context_ranks_ > 1 || rank_ != 0 || sinks_ || whole_norms_ ||
-                             head_dim_ % key_holders_ != 0);
+  const bool odd =
+      holds && (context_ranks_ > 1 || rank_ != 0 || sinks_ || head_dim_ % key_holders_ != 0);
   if (others || odd || heads_ % heads_apart != 0 || (!holds && kv_heads_ % heads_apart != 0) ||
       (has_mlp && inner_ % tensor_ranks_ != 0) || tokens % tensor_ranks_ != 0)
     refuse("config: this checker does not know the model with {} ranks on tp", tensor_ranks_);

@@ -110,6 +110,9 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   PlanConfig split = configuration("llama_nano");  // blocks and vocabulary, by ranks of tp
   split.mesh.resize(Axis::tp, 2);
   kinds.merge(bind_all(build_program(split, {}).value()));
+  split = configuration("gpt_oss_nano");  // biases of sums
+  split.mesh.resize(Axis::tp, 2);
+  kinds.merge(bind_all(build_program(split, {}).value()));
   PlanConfig in_fp8 = configuration("llama_nano");
   in_fp8.fp8 = Fp8Recipe::current;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
@@ -118,8 +121,9 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   in_fp8.fp8_gather = false;
   in_fp8.fp8 = Fp8Recipe::delayed;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
-  for (const KernelKind on_cpu_alone : {KernelKind::cast_blocks, KernelKind::gemm_blocks,
-                                        KernelKind::take_keys, KernelKind::join_keys})
+  for (const KernelKind on_cpu_alone :
+       {KernelKind::cast_blocks, KernelKind::gemm_blocks, KernelKind::take_keys,
+        KernelKind::join_keys, KernelKind::join_key_parts, KernelKind::split_key_parts})
     kinds.insert(on_cpu_alone);
   // All of the recipe's kinds: none is left out because no plan here has it.
   kinds.insert(KernelKind::dequantise);  // predicted; no executor has it

@@ -44,8 +44,10 @@ constexpr std::array kLayers{
     Layer{"down_proj", P::down, P::down_lora_a, P::down_lora_b, lora_down, d_lora_down},
 };
 
-Around around(P matrix, const ModelShape& model) {
+/// `terms`: ranks of tp sum what they make before the bias is added.
+Around around(P matrix, const ModelShape& model, bool terms) {
   const bool normed = model.output_norms;
+  const bool adds_bias_later = terms && model.traits().biases;
   switch (matrix) {
     case P::qkv:
       return {matrix,   normed1, qkv,
@@ -54,7 +56,9 @@ Around around(P matrix, const ModelShape& model) {
     case P::attention_out:
       return {matrix,
               attention,
-              normed ? raw_attention_out : attention_out,
+              normed            ? raw_attention_out
+              : adds_bias_later ? attention_out_unbiased
+                                : attention_out,
               attention_out_base,
               normed ? d_raw_attention_out : d_mid,
               {d_attention_base},
@@ -124,7 +128,7 @@ LoraSteps::LoraSteps(const PlanConfig& config) {
       if (layer.matrix == matrix &&
           std::ranges::find(config.lora_targets, layer.name) != config.lora_targets.end())
         layers.push_back(&layer);
-    const Around at = around(matrix, model);
+    const Around at = around(matrix, model, config.mesh.size(Axis::tp) > 1);
     if (layers.empty() || layers.size() > at.unfinished.size()) continue;
     widths_.emplace_back(matrix, width(matrix, model));
     steps_.push_back(unfinished_step(model, 0, matrix, at.base, Part::adapted));

@@ -24,10 +24,32 @@ TEST(KeyColumns, AreTakenFromRowsAndJoinedAgain) {
   const std::vector<float> queries{0, 1, 2, 7, 8, 9};
   std::vector<float> joined(rows.size());
   join_keys(JoinKeys<float>{.columns = columns,
-                            .query = queries.data(),
+                            .query = {.data = queries.data(), .row = 3},
                             .key_value = keys.data(),
                             .output = joined.data()});
   EXPECT_EQ(joined, rows);
+}
+
+/// Ranks 2 and 3 of four hold the second head, each a column of its key and of its value.
+TEST(KeyColumns, PartsOfAHeadAreThoseOfItsRanks) {
+  const std::vector<float> queries{1, 2};
+  std::vector<float> parts;  // of two rows
+  for (const float rank : {0.0F, 1.0F, 2.0F, 3.0F})
+    for (const float row : {0.0F, 1.0F})
+      for (const float kind : {10.0F, 20.0F}) parts.push_back(100 * row + kind + rank);
+  const KeyParts keys{
+      .rows = 2, .cols = 5, .key_cols = 1, .holders = 2, .peers = 4, .rank = 3, .is_stated = true};
+  std::vector<float> joined(2 * 5);
+  join_key_parts(JoinKeyParts<float>{.keys = keys,
+                                     .query = {.data = queries.data(), .row = 1},
+                                     .parts = parts.data(),
+                                     .output = joined.data()});
+  EXPECT_EQ(joined, (std::vector<float>{1, 12, 13, 22, 23, 2, 112, 113, 122, 123}));
+  std::vector<float> split(parts.size(), -1);
+  split_key_parts(
+      SplitKeyParts<float>{.keys = keys, .input = joined.data(), .parts = split.data()});
+  std::fill_n(parts.begin(), 8, 0.0F);  // of the first head
+  EXPECT_EQ(split, parts);
 }
 
 /// Each place is on one rank, each rank has its first and its last chunk, and equally many pairs.
