@@ -96,7 +96,9 @@ void expect_same_run(const test::Told& expected, const test::Told& found,
     for (std::size_t p = 0; p < norms.size(); ++p) {
       EXPECT_EQ(norms[p].name, found.norms.at(step).at(p).name);
       expect_number(norms[p].weight, found.norms.at(step).at(p).weight, losses);
-      expect_number(norms[p].gradient, found.norms.at(step).at(p).gradient, losses);
+      const std::optional<double> gradient = found.norms.at(step).at(p).gradient;
+      ASSERT_EQ(norms[p].gradient.has_value(), gradient.has_value());
+      expect_number(norms[p].gradient.value_or(0), gradient.value_or(0), losses);
     }
 }
 
