@@ -27,7 +27,8 @@ namespace mfsdp {
 /// Requires a valid configuration.
 [[nodiscard]] std::vector<Interval> blocks_of_chunks(const PlanConfig& config);
 
-/// Refuses numbers of stages that do not fit the model or the batch, and what stages do not support.
+/// Refuses numbers of stages that do not fit the model or the batch, and what the planner does not
+/// support beside them. Plans by hand may divide a model otherwise.
 [[nodiscard]] Result<void> check_pipeline(const PlanConfig& config);
 
 }  // namespace mfsdp
