@@ -15,7 +15,6 @@
 #include "core/plan/fp8.hpp"
 #include "core/plan/loss_scale.hpp"
 #include "core/plan/nf4.hpp"
-#include "core/plan/pipeline.hpp"
 #include "core/plan/tensor_parallel.hpp"
 #include "core/plan/transport.hpp"
 
@@ -522,8 +521,6 @@ Result<void> validate(const PlanConfig& config, MeshRules rules) {
     MFSDP_TRY(check_context_parallel(config));
     MFSDP_TRY(check_tensor_parallel(config));
   }
-  if (rules == MeshRules::planner || config.mesh.size(Axis::pp) == 1)
-    MFSDP_TRY(check_pipeline(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
   MFSDP_TRY(check_kept(config));

@@ -439,7 +439,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::parallelism,
                 .flag = "--schedule",
                 .flag_value = "S",
-                .help = "with --pp: 1f1b or gpipe",
+                .help = "with --pp: 1f1b, gpipe, of mcore interleaved",
                 .takes_list = true,
                 .age = FieldAge::last},
     ConfigField{.name = "virtual_stages",

@@ -30,7 +30,8 @@ namespace mfsdp {
 /// Refuses given blocks of stages that are not one number for each stage, or not all blocks.
 [[nodiscard]] Result<void> check_given_layers(const PlanConfig& config);
 
-/// Refuses numbers of stages that do not fit the model or the batch, and what stages do not support.
+/// Refuses numbers of stages that do not fit the model or the batch, and what the planner does not
+/// support beside them. Plans by hand may divide a model otherwise.
 [[nodiscard]] Result<void> check_pipeline(const PlanConfig& config);
 
 }  // namespace mfsdp

@@ -7,6 +7,7 @@
 #include "core/model/lora.hpp"
 #include "core/plan/context_parallel.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/pipeline.hpp"
 #include "core/plan/tensor_parallel.hpp"
 #include "core/plan/transport.hpp"
 
@@ -196,6 +197,8 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
   set_loss_scale(options, config);
   normalise(config);
   MFSDP_TRY(validate(config, options.mesh_rules));
+  if (options.mesh_rules == MeshRules::planner || options.pipeline_parallel == 1)
+    MFSDP_TRY(check_pipeline(config));
   if (!options.cluster) MFSDP_TRY(check_windows(config, options.node_size()));
   return config;
 }

@@ -37,8 +37,7 @@ class Search {
     const auto found = last_[segment].find(event);
     if (found == last_[segment].end()) return false;
     const Binding binding{.record = found->second, .distance = distance};
-    if (std::find(bindings_.begin(), bindings_.end(), binding) == bindings_.end())
-      bindings_.push_back(binding);
+    if (std::ranges::find(bindings_, binding) == bindings_.end()) bindings_.push_back(binding);
     return true;
   }
   /// A repeated segment may also follow itself.

@@ -7,6 +7,7 @@
 
 #include "core/memory/assign.hpp"
 #include "core/model/model.hpp"
+#include "core/plan/pipeline.hpp"
 #include "core/schedule/bindings.hpp"
 #include "core/schedule/collective_placement.hpp"
 #include "core/schedule/exact_sums.hpp"
@@ -93,6 +94,7 @@ Program whole_program(const PlanConfig& config, const Meta& meta, const FamilyRe
 Result<Job> build_job(const PlanConfig& config, const Meta& meta, AllocationCache* cache,
                       const FamilyRecipe* recipe) {
   MFSDP_TRY(validate(config));
+  MFSDP_TRY(check_pipeline(config));
   MFSDP_TRY(check_axes(config.mesh));
   const FamilyRecipe& family = recipe != nullptr ? *recipe : own_recipe(config.model.family);
   try {

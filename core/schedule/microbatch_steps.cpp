@@ -97,8 +97,7 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
                          .amax_below = block > 0 && takes_amaxes(config_, block - 1),
                          .transposes_d_output = is_peak && config_.has_fp8(block) &&
                                                 config_.fp8 == Fp8Recipe::current};
-    auto found = std::find_if(made.begin(), made.end(),
-                              [&](const auto& entry) { return entry.first == kind; });
+    auto found = std::ranges::find_if(made, [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {
       made.emplace_back(kind, recipes_.size());
       recipes_.push_back(family.block(config_, kind));
@@ -288,8 +287,8 @@ void MicrobatchSchedule::make_tensors() {
       last_use[buffer] = i;
       if (steps_[i].beside) joined_at[buffer] = steps_[i].joined_at;
     }
-  for (std::size_t i = 0; i < steps_.size(); ++i)
-    for (const BufferId id : steps_[i].acquires) {
+  for (const Step& step : steps_)
+    for (const BufferId id : step.acquires) {
       const auto join = joined_at.find(id);
       if (join != joined_at.end() && join->second > last_use.at(id))
         steps_[join->second].released.push_back(id);

@@ -115,7 +115,8 @@ class StageBuilder {
     made.backward = made.last_backward = made.first_backward;
     if (is_one) return;
     if (microbatches > 2) {
-      const MicrobatchSchedule::Carry before = schedule.carry();
+      MicrobatchSchedule::Carry before;
+      before = schedule.carry();
       made.backward = make("backward", {.first = false, .last = false});
       if (schedule.carry() != before)
         throw std::logic_error("a middle microbatch does not end as it begins");

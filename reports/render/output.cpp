@@ -200,7 +200,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   fields.push_back({"status", std::string(to_string(run.status))});
   fields.push_back(fits_certain(run.memory.cached));
   add_configuration(fields, run.config, FieldAge::last);
-  for (const Axis axis : {Axis::cp, Axis::tp})
+  for (const Axis axis : {Axis::cp, Axis::tp, Axis::pp})
     fields.push_back({std::string(to_string(axis)), fmt::format("{}", run.config.mesh.size(axis))});
   clear_absent(fields, run.absent);
   return fields;

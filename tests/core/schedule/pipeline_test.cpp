@@ -64,8 +64,9 @@ TEST(PipelineStages, CallPassesInTheOrderOfTheSchedule) {
   ASSERT_EQ(job.programs.size(), 2);
   EXPECT_THAT(segments_of(job.programs[0]), ElementsAre("warm_up x 1", "steady x 1", "steady.2 x 3",
                                                         "drain x 1", "optimizer x 1"));
-  EXPECT_THAT(segments_of(job.programs[1]),
-              ElementsAre("steady x 1", "steady.2 x 3", "steady.3 x 1", "optimizer x 1"));
+  EXPECT_THAT(
+      segments_of(job.programs[1]),
+      ElementsAre("steady x 1", "steady.2 x 3", "steady.3 x 1", "drain x 1", "optimizer x 1"));
   EXPECT_EQ(job.programs[1].classes[0].role, "stage_1");
   EXPECT_EQ(job.programs[1].classes[0].ranks, 1);
 }

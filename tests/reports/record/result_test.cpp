@@ -90,7 +90,8 @@ TEST(ResultJson, ConfigNamesEveryFlag) {
                   "loss_scale_window", "placement", "gather", "reduce", "keep_gathered",
                   "lora_rank", "lora_alpha", "lora_targets", "expert_parallel", "capacity_factor",
                   "expert_strategy", "base_dtype", "fp8", "fp8_keep_bf16", "fp8_accumulate",
-                  "fp8_history", "fp8_amax", "fp8_gather", "cp_comm"));
+                  "fp8_history", "fp8_amax", "fp8_gather", "cp_comm", "schedule", "virtual_stages",
+                  "microbatch_group", "layers_of_stages"));
   EXPECT_EQ(config["strategy"], "optim_grads");
   EXPECT_EQ(config["global_batch"], 192);  // 1 sequence * 3 microbatches * 2 * 32 ranks
   EXPECT_EQ(config["recompute"], "full:3");

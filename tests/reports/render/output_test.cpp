@@ -148,21 +148,22 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
           "capacity_factor", "expert_strategy", "reserved_bytes", "device_bytes", "alloc_retries",
           "host_issue_ns", "host_bound_ns", "allocated_error", "reserved_error", "device_error",
           "status", "fits_certain", "base_dtype", "fp8", "fp8_keep_bf16", "fp8_accumulate",
-          "fp8_history", "fp8_amax", "fp8_gather", "cp_comm", "cp", "tp"));
-  EXPECT_THAT(
-      last(rows[1]),
-      testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
-                           "megatron_fsdp", "0123456789ab", "1000000000", "bf16", "embed=0.5",
-                           "embed", "true", "0.5", "100", "attention", "copy_engine", "symmetric",
-                           "3", "16", "2.5", "q_proj,v_proj", "8", "1.25", "optim", "150", "170",
-                           "3", "40", "5", "0.001", "0.01", "0.02", "complete", "", "nf4", "off",
-                           "0", "fast_forward", "0", "max", "false", "a2a", "1", "1"));
+          "fp8_history", "fp8_amax", "fp8_gather", "cp_comm", "schedule", "virtual_stages",
+          "microbatch_group", "layers_of_stages", "cp", "tp", "pp"));
+  EXPECT_THAT(last(rows[1]),
+              testing::ElementsAre(
+                  "1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
+                  "megatron_fsdp", "0123456789ab", "1000000000", "bf16", "embed=0.5", "embed",
+                  "true", "0.5", "100", "attention", "copy_engine", "symmetric", "3", "16", "2.5",
+                  "q_proj,v_proj", "8", "1.25", "optim", "150", "170", "3", "40", "5", "0.001",
+                  "0.01", "0.02", "complete", "", "nf4", "off", "0", "fast_forward", "0", "max",
+                  "false", "a2a", "1f1b", "0", "0", "", "1", "1", "1"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith(
                   "| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
                   "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
                   "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj | 8 | 1.25 | optim | "
-                  "nf4 | off | 0 | fast_forward | 0 | max | false | a2a |\n"));
+                  "nf4 | off | 0 | fast_forward | 0 | max | false | a2a | 1f1b | 0 | 0 |  |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};
