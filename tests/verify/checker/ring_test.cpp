@@ -57,7 +57,7 @@ TEST(Ring, ComputesEachPairOnce) {
   }
 }
 
-/// Of N ranks: N - 1 times keys, and N - 1 times terms of their gradients.
+/// N ranks send keys N - 1 times, and terms of their gradients as often.
 TEST(Ring, SendsKeysAndTermsOnceLessThanThereAreRanks) {
   for (const std::int64_t ranks : {2, 4}) {
     Program program = ring_of(ranks);

@@ -70,7 +70,7 @@ void ModelValues::keep_ring_step(Value value, ValueKey& key) const {
   if (!has_steps(value)) key.steps = 0;
 }
 
-/// What a rank receives where all ranks send that value to the next.
+/// The value that a rank receives where all ranks send that value to the next.
 ValueKey ModelValues::passed_on(ValueKey key) const {
   const std::int64_t ranks = unrolled_.program->config.mesh.size(Axis::cp);
   key.shift = static_cast<std::uint8_t>((key.shift + 1) % ranks);

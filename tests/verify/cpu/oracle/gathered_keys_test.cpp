@@ -70,7 +70,7 @@ TEST(GatheredKeys, HaveTheLossAndTheGradientsOfOneRank) {
 }
 TEST(Rings, HaveTheLossAndTheGradientsOfOneRank) { expect_one_rank(ContextExchange::p2p); }
 
-/// What ranks share beside: several sequences, and what changes a block.
+/// Several sequences, and changes of a block.
 struct Beside {
   const char* what;
   std::int64_t sequences;
