@@ -1,5 +1,6 @@
-// Plans of ranks that have the keys of one rank at a time: each pair of a query and a key is computed
-// once, and proof and checker refuse plans where a step is left out, twice or of other keys.
+// Plans of ranks that have the keys of one rank at a time: each pair of a query and a key is
+// computed once, and proof and checker refuse plans where a step is left out, twice or of other
+// keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// A plan of four ranks that share a sequence and gather keys or pass them around, on the CPU: loss and
-// gradients are those of one rank with the whole sequence. Tokens are cut here, by a rule written down once more.
+// A plan of four ranks that share a sequence and gather keys or pass them around, on the CPU: loss
+// and gradients are those of one rank with the whole sequence. Tokens are cut here, by a rule
+// written down once more.
 #include <gtest/gtest.h>
 
 #include <array>
