@@ -299,8 +299,8 @@ inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
 /// tokens up to their own.
 [[nodiscard]] std::int64_t attention_pairs(std::int64_t seq, std::int64_t window);
 
-/// Attention kernels that have as many pairs each of a rank's queries: the parts of a sequence where
-/// this one has the keys of one part, else 1.
+/// Attention kernels that have as many pairs each of a rank's queries: the parts of a sequence
+/// where this one has the keys of one part, else 1.
 [[nodiscard]] std::int64_t steps_of_attention(const Kernel& kernel);
 
 /// The sizes of causal attention.

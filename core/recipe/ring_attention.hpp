@@ -6,8 +6,8 @@
 //                        merge with the sum of the steps before
 //
 // Backward begins with the keys of the rank before, and ends with its own. The gradients of keys
-// follow them one step later: each rank that had the keys adds its term, the last of all is the rank
-// whose keys they are, where they are whole then.
+// follow them one step later: each rank that had the keys adds its term, the last of all is the
+// rank whose keys they are, where they are whole then.
 //
 //   backward   step s    gradients with keys of i - s   | keys to the next rank
 //                        add the terms of other ranks   | terms of step s - 1 to the next rank

@@ -578,8 +578,8 @@ class BlockRecipe {
                         weight_gradient, norm);
   }
 
-  /// The normed and rotated queries and keys in backward: recomputed once from the projection's output
-  /// where they are not kept.
+  /// The normed and rotated queries and keys in backward: recomputed once from the projection's
+  /// output where they are not kept.
   void rotate_again() {
     if (!qk_again_.empty()) return;
     qk_again_ = at("qk");
@@ -587,8 +587,8 @@ class BlockRecipe {
     qk_again_ = "qk.again";
     compute_again([&] { rotate(by_heads("qkv"), qk_again_, at("qk_rstd")); });
   }
-  /// Keys are exchanged again: to keep them would take as much memory as without ranks of cp. The GEMMs
-  /// until attention hide it.
+  /// Keys are exchanged again: to keep them would take as much memory as without ranks of cp. The
+  /// GEMMs until attention hide it.
   void begin_key_exchange() {
     if (!b_.config.has_chunks()) return;
     rotate_again();

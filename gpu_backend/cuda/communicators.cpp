@@ -271,7 +271,7 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
   std::byte* const input = op.operands.front().data;  // of a recv: its output
   std::byte* const output = op.operands.back().data;  // of a send: its input
   const auto elements = static_cast<std::size_t>(count);
-  return guarded([&] {
+  return guarded([&]() -> Result<void> {
     switch (collective.kind) {
       case CollectiveKind::all_gather:
         return check(ncclAllGather(input, output, elements, type, handle, stream), "ncclAllGather");

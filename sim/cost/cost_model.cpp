@@ -405,7 +405,8 @@ CollectiveCost CostModel::collective(const Collective& op, const Communicator& c
                     shape_of(communicator, paths.program().config.mesh), way);
 }
 
-/// A message to the next rank, as long as the longest of all: the last rank's goes back to the first.
+/// A message to the next rank, as long as the longest of all: the last rank's goes back to the
+/// first.
 CollectiveCost CostModel::shift(const Collective& op, const Communicator& communicator,
                                 PeerPaths& paths, const CollectiveWay& way) const {
   const Bytes bytes = bytes_of(op.count, op.dtype);

@@ -72,8 +72,8 @@ class CostModel {
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape,
                                           const CollectiveWay& way = {}) const;
-  /// The same for an op of the program of `paths`. A send or recv: CollectiveModel::message(). A shift: the longest
-  /// of its messages.
+  /// The same for an op of the program of `paths`. A send or recv: CollectiveModel::message(). A
+  /// shift: the longest of its messages.
   [[nodiscard]] CollectiveCost collective(const Collective& op, const Communicator& communicator,
                                           PeerPaths& paths) const;
 

@@ -92,9 +92,9 @@ void check_transfer(const PlanView& view, const Op& op) {
 }
 
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
-/// sent, reduce_scatter per rank received, all_to_all per pair of ranks, shift in all. All ranks of a class run
-/// the plan, and a wait is only for what was issued before it, so that a class by itself meets and
-/// ends; plans of several classes match where these hashes are equal.
+/// sent, reduce_scatter per rank received, all_to_all per pair of ranks, shift in all. All ranks of
+/// a class run the plan, and a wait is only for what was issued before it, so that a class by
+/// itself meets and ends; plans of several classes match where these hashes are equal.
 std::string check_collectives(const PlanView& view, const Plan& plan) {
   Json issued(Json::array_t(view.json.at("communicators").size(), Json::array()));
   bool grouped = false;

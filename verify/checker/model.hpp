@@ -100,7 +100,7 @@ class Model {
   [[nodiscard]] std::string gathered_keys(const std::string& sent) const;
   [[nodiscard]] std::string summed_keys(const std::string& terms) const;
   // Rings (ring.cpp).
-  /// What a rank of cp receives where all send that value to the next; empty: none sends it.
+  /// A rank of cp receives this where all send that value to the next; empty: none sends it.
   [[nodiscard]] std::string passed_on(const std::string& sent) const;
   /// The value that contains both, which are parts of one value; empty: they are not, or overlap.
   [[nodiscard]] std::string joined(const std::string& part, const std::string& other) const;

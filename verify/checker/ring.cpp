@@ -1,16 +1,18 @@
-// All ranks of cp run the same ops. At first each has its own keys and values. Where all send them to the
-// next rank, a rank has those of the rank before it, and so on; after as many times as there are ranks it
-// has its own again. A value that is made with the keys of one rank is a part. Parts that have no
-// rank's keys in common are added, and all together are the value that the model has:
+// All ranks of cp run the same ops. At first each has its own keys and values. Where all send them
+// to the next rank, a rank has those of the rank before it, and so on; after as many times as there
+// are ranks it has its own again. A value that is made with the keys of one rank is a part. Parts
+// that have no rank's keys in common are added, and all together are the value that the model has:
 //
-//   attention     the mean of both parts, weighted by the sums of exponentials, whose logarithms are
+//   attention     the mean of both parts, weighted by the sums of exponentials, whose logarithms
+//                 are
 //                 the parts of log_sum_exp
 //   d_query       the sum
-//   d_keys        the sum over the ranks that had these keys. The terms are of the keys of one rank,
+//   d_keys        the sum over the ranks that had these keys. The terms are of the keys of one
+//                 rank,
 //                 and are that rank's gradient where they have come to it.
 //
-// In a value's name: whose keys ("d_keys and values, 2 ranks before"), and by a digit for each number
-// of ranks before whether it contains the part of those keys.
+// In a value's name: whose keys ("d_keys and values, 2 ranks before"), and by a digit for each
+// number of ranks before whether it contains the part of those keys.
 #include "verify/checker/ring.hpp"
 
 #include <algorithm>

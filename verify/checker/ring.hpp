@@ -5,7 +5,8 @@
 
 namespace mfsdp::checker {
 
-/// What was made with the keys of some ranks is added to what was made with those of others.
+/// The op adds values that are made with the keys of some ranks to those made with the keys of
+/// others.
 void add_ring_parts(StepState& state, const Op& op);
 
 }  // namespace mfsdp::checker

@@ -43,8 +43,8 @@ TEST(KernelSpec, CostsDoNotDependOnNumbersByRank) {
     EXPECT_EQ(least_workspace(kernel), least_workspace(other));
   }
   // Lookups and their gradient, softmaxes in parts and losses of these; attention and RoPE of a part
-  // of a sequence, both ways; parts of heads of keys, both ways.
-  EXPECT_EQ(kinds, 11);
+  // of a sequence, and RoPE with norms of heads or rows, both ways; parts of heads of keys, both ways.
+  EXPECT_EQ(kinds, 15);
 }
 
 TEST(KernelSpec, AProductOfNoKindHasNone) {

@@ -1,5 +1,5 @@
-// Ranks that share sequences and gather keys, or pass them around, come to the loss and the weights of one rank: in fp64 up
-// to what rounding of sums makes, in bf16 as near as bf16 is.
+// Ranks that share sequences and gather keys, or pass them around, come to the loss and the weights
+// of one rank: in fp64 up to what rounding of sums makes, in bf16 as near as bf16 is.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,6 @@
-// Plans of ranks that have the keys of one rank at a time: each pair of a query and a key is computed
-// once, and proof and checker refuse plans where a step is left out, twice or of other keys.
+// Plans of ranks that have the keys of one rank at a time: each pair of a query and a key is
+// computed once, and proof and checker refuse plans where a step is left out, twice or of other
+// keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +58,7 @@ TEST(Ring, ComputesEachPairOnce) {
   }
 }
 
-/// Of N ranks: N - 1 times keys, and N - 1 times terms of their gradients.
+/// N ranks send keys N - 1 times, and terms of their gradients as often.
 TEST(Ring, SendsKeysAndTermsOnceLessThanThereAreRanks) {
   for (const std::int64_t ranks : {2, 4}) {
     Program program = ring_of(ranks);

@@ -8,8 +8,8 @@
 // With a sliding window, a query sees the last tokens only, as many as the window has. With
 // positions, it sees only its document. A block of rows begins at the first key that its first row
 // sees: no later row sees an earlier key. Queries may be those of a part of a sequence: then each row
-// has a place in it, and keys are put in the order of places. So may keys: blocks of rows that see none of them are
-// not computed. With a logit softcap, P is the softmax of the result C of
+// has a place in it, and keys are put in the order of places. So may keys: blocks of rows that see
+// none of them are not computed. With a logit softcap, P is the softmax of the result C of
 // the softcap, and dS is multiplied by the slope 1 - (C / cap)^2.
 #pragma once
 

@@ -12,8 +12,8 @@ namespace mfsdp {
 std::optional<std::string> wrong_pairs(const Attribute& part, const Mesh& mesh) {
   const std::int64_t ranks = mesh.size(Axis::cp);
   const std::int64_t chunks = checked_mul(2, ranks);
-  // A rank has the keys of all chunks (in a ring, the values of its steps are all in), so it computes all pairs of the queries that it has: pairs
-  // are on as many ranks as their queries.
+  // A rank has the keys of all chunks (in a ring, the values of its steps are all in), so it
+  // computes all pairs of the queries that it has: pairs are on as many ranks as their queries.
   std::vector<std::int64_t> found(static_cast<std::size_t>(chunks), 0);
   for (std::int64_t index = 0; index < ranks; ++index) {
     const std::int64_t rank = checked_mul(index, mesh.stride(Axis::cp));  // 0 on other axes

@@ -9,8 +9,8 @@
 
 namespace mfsdp {
 
-/// Ranks of cp have two chunks of each sequence each, and the keys of all, at once or one rank's at a
-/// time. `part`: the attribute of
+/// Ranks of cp have two chunks of each sequence each, and the keys of all, at once or one rank's at
+/// a time. `part`: the attribute of
 /// an attention kernel that states which chunks. A message where some pair of a chunk of queries and
 /// a chunk of keys that it sees is on no rank, or on several; else nothing.
 [[nodiscard]] std::optional<std::string> wrong_pairs(const Attribute& part, const Mesh& mesh);

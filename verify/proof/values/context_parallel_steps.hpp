@@ -11,11 +11,11 @@
 //   own_keys (rows) -all_gather-> all_keys (whole)
 //   d_all_keys (partial) -reduce_scatter-> d_own_keys (rows)
 //
-// Or attention has the keys of one rank at a time, that many ranks before this one (ValueKey::shift):
-// a shift over cp turns those of s ranks before into those of s + 1, as all ranks run one plan. What is
-// made of them states the steps that it contains (ValueKey::steps), and is read elsewhere only with
-// all of them. Terms of gradients of keys travel with the keys, and are gradients where they came from,
-// once all ranks have added theirs (ring_values.cpp).
+// Or attention has the keys of one rank at a time, which is as many ranks before this one as
+// ValueKey::shift states: a shift over cp turns those of s ranks before into those of s + 1, as all
+// ranks run one plan. Values that are made of them state their steps (ValueKey::steps), and are
+// read elsewhere only with all of them. Terms of gradients of keys travel with the keys, and are
+// gradients where they came from, once all ranks have added theirs (ring_values.cpp).
 #pragma once
 
 #include <array>

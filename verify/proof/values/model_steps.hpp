@@ -203,7 +203,8 @@ enum class Value : std::uint8_t {
   d_query,
   d_all_keys,  ///< a rank's term, of its queries
   d_own_keys,
-  // Keys and values of one rank at a time, which go around; what is made with the keys of some ranks.
+  // Keys and values of one rank at a time, which go around; what is made with the keys of some
+  // ranks.
   held_keys,
   attention_part,
   log_sum_exp_part,

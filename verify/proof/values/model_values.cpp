@@ -370,8 +370,8 @@ void ModelValues::check_outside(const CellUse& use) {
                                 to_string(wanted)));
 }
 
-/// Collectives move three kinds of model values, rows of experts, rows of heads, and keys: `base_` is
-/// then the received value. Weights, gradients and sums are followed elsewhere.
+/// Collectives move three kinds of model values, rows of experts, rows of heads, and keys: `base_`
+/// is then the received value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
   const CellUse* input = use_of(&collective.input);
   if (input == nullptr || collective.kind == CollectiveKind::send ||

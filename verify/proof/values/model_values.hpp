@@ -23,7 +23,7 @@ struct ValueKey {
   std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
   ValueLayout layout = ValueLayout::whole;
   ValueForm form = ValueForm::whole;
-  // Of rings (ring_values.cpp); 0 of all other values.
+  // Rings have these (ring_values.cpp); they are 0 in all other values.
   std::uint8_t shift = 0;   ///< the keys are of as many ranks before this one, around
   std::uint64_t steps = 0;  ///< by bit: what was made with the keys of as many ranks before
 

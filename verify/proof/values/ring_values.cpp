@@ -3,11 +3,14 @@
 // ranks before:
 //
 //   keys                      shift s -> s + 1 on the next rank; shift N is 0
-//   part of attention         steps {s}; merged with other steps; attention with all of {0 ... N - 1}
+//   part of attention         steps {s}; merged with other steps; attention with all of {0 ... N -
+//                             1}
 //   part of d_query           likewise, added
-//   terms of d_keys           shift s, steps {s}: as seen from the rank whose keys they are, the term of the
+//   terms of d_keys           shift s, steps {s}: as seen from the rank whose keys they are, the
+//                             term of the
 //                             rank s after it. They go on as the keys do, and others are added to
-//                             them; with all terms and shift 0 they are the gradient of a rank's own keys
+//                             them; with all terms and shift 0 they are the gradient of a rank's
+//                             own keys
 #include <fmt/format.h>
 
 #include <array>
@@ -70,7 +73,7 @@ void ModelValues::keep_ring_step(Value value, ValueKey& key) const {
   if (!has_steps(value)) key.steps = 0;
 }
 
-/// What a rank receives where all ranks send that value to the next.
+/// The value that a rank receives where all ranks send that value to the next.
 ValueKey ModelValues::passed_on(ValueKey key) const {
   const std::int64_t ranks = unrolled_.program->config.mesh.size(Axis::cp);
   key.shift = static_cast<std::uint8_t>((key.shift + 1) % ranks);

@@ -1,5 +1,6 @@
-// A plan of four ranks that share a sequence and gather keys or pass them around, on the CPU: loss and
-// gradients are those of one rank with the whole sequence. Tokens are cut here, by a rule written down once more.
+// A plan of four ranks that share a sequence and gather keys or pass them around, on the CPU: loss
+// and gradients are those of one rank with the whole sequence. Tokens are cut here, by a rule
+// written down once more.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -70,7 +71,7 @@ TEST(GatheredKeys, HaveTheLossAndTheGradientsOfOneRank) {
 }
 TEST(Rings, HaveTheLossAndTheGradientsOfOneRank) { expect_one_rank(ContextExchange::p2p); }
 
-/// What ranks share beside: several sequences, and what changes a block.
+/// Several sequences, and changes of a block.
 struct Beside {
   const char* what;
   std::int64_t sequences;
