@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "core/plan/fp8.hpp"
 #include "core/plan/nf4.hpp"
@@ -59,8 +60,8 @@ std::string suffix_of(const Group& group, const Mesh& mesh) {
   return group.shard.front().dim == 0 ? "" : ".inputs";
 }
 
-State::State(Emitter& emitter, const Model& model, const PipelineStage& of)
-    : stage(of), emitter_(emitter), config_(emitter.config()) {
+State::State(Emitter& emitter, const Model& model, PipelineStage of)
+    : stage(std::move(of)), emitter_(emitter), config_(emitter.config()) {
   Program& program = emitter.program();
   program.groups = make_groups(model, config_);
   for (const Unit& unit : model.units) {
@@ -148,6 +149,12 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
                                           {.kind = ContentKind::optimizer_state,
                                            .placement = group.state,
                                            .state = std::string(kept.name)}));
+  add_group(std::move(state), model);
+}
+
+void State::add_group(GroupState state, const Model& model) {
+  const Group& group = *state.group;
+  UnitState& unit = units[group.unit.value];
   if (group.requires_grad) {
     state.norm_index = trainable_groups++;
     unit.trainable.push_back(groups.size());

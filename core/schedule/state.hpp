@@ -68,7 +68,7 @@ struct UnitState {
 /// Buffers by name for recipes, and the persistent state of all groups of the stage.
 class State {
  public:
-  State(Emitter& emitter, const Model& model, const PipelineStage& stage = {});
+  State(Emitter& emitter, const Model& model, PipelineStage stage = {});
 
   PipelineStage stage;
   std::vector<GroupState> groups;  ///< of the stage's units
@@ -172,6 +172,8 @@ class State {
 
  private:
   void make_group_buffers(Emitter& emitter, const Group& group, const Model& model);
+  /// Adds the group, whose buffers are made, to its unit.
+  void add_group(GroupState state, const Model& model);
   void make_globals(Emitter& emitter);
 
   const Emitter& emitter_;

@@ -66,7 +66,7 @@ const std::vector<std::string>& swept_flags() {
   static const std::vector<std::string> flags = [] {
     std::vector<std::string> all{"--model",        "--gpus",        "--gpu",    "--cluster",
                                  "--network-gbps", "--power-limit", "--tables", "--engine",
-                                 "--cp",           "--tp"};
+                                 "--cp",           "--tp",          "--pp"};
     for (const ConfigField& field : kConfigFields)
       if (field.takes_list) all.emplace_back(field.flag);
     return all;
