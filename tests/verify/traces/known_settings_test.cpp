@@ -63,10 +63,24 @@ TEST(KnownSettings, OtherProgramsAreNamed) {
 
 /// All quoted names in the rules' sources are known settings or values.
 TEST(KnownSettings, AreAllThatRulesLookAt) {
-  const std::set<std::string> values{
-      "a2a",       "p2p",        "adam",      "dist_muon",   "fsdp_dtensor",       "full_iteration",
-      "no_shard",  "off",        "optim",     "optim_grads", "optim_grads_params", "sgd",
-      "torch_dcp", "torch_dist", "mfsdp_plan"};
+  const std::set<std::string> values{"a2a",
+                                     "p2p",
+                                     "adam",
+                                     "dist_muon",
+                                     "fsdp_dtensor",
+                                     "full_iteration",
+                                     "no_shard",
+                                     "off",
+                                     "optim",
+                                     "optim_grads",
+                                     "optim_grads_params",
+                                     "sgd",
+                                     "torch_dcp",
+                                     "torch_dist",
+                                     "mfsdp_plan",
+                                     "all_gather",
+                                     "allgather",
+                                     "none"};
   std::set<std::string> names;
   for (const char* file :
        {"fsdp_rules.cpp", "environment_rules.cpp", "axis_rules.cpp", "fsdp_facts.hpp"}) {
