@@ -104,8 +104,7 @@ Result<void> check_pipeline(const PlanConfig& config) {
   if (config.mesh.size(Axis::pp) == 1) return check_without_stages(config);
   MFSDP_TRY(check_schedule(config));
   MFSDP_TRY(check_layers(config));
-  if (config.model.tied_embeddings)
-    return no_pp_with("tied embeddings");
+  if (config.model.tied_embeddings) return no_pp_with("tied embeddings");
   if (config.model.experts != 0) return no_pp_with("experts");
   if (config.keep_gathered > 0) return no_pp_with("--keep-gathered");
   if (config.placement != CollectivePlacement::earliest)

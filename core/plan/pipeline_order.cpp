@@ -10,15 +10,15 @@ namespace {
 using enum PipelinePart;
 
 /// The chunk and microbatch of the i-th forward of a stage. Backwards have the chunks in reverse.
-std::vector<PipelineTurn> in_groups(const PipelineShape& shape, PipelinePart part) {
+std::vector<PipelineAction> in_groups(const PipelineShape& shape, PipelinePart part) {
   const std::int64_t group = shape.group == 0 ? shape.stages : shape.group;
-  std::vector<PipelineTurn> turns;
+  std::vector<PipelineAction> actions;
   for (std::int64_t first = 0; first < shape.microbatches; first += group)
     for (std::int64_t c = 0; c < shape.chunks; ++c)
       for (std::int64_t m = first; m < std::min(first + group, shape.microbatches); ++m)
-        turns.push_back(
+        actions.push_back(
             {.part = part, .microbatch = m, .chunk = part == forward ? c : shape.chunks - 1 - c});
-  return turns;
+  return actions;
 }
 
 /// Forwards before the first backward.
@@ -38,24 +38,24 @@ std::int64_t warm_up(const PipelineShape& shape, std::int64_t stage) {
 }
 
 /// Divides backwards: weight gradients wait until `late` more microbatches have theirs of inputs.
-std::vector<PipelineTurn> with_late_weights(const std::vector<PipelineTurn>& order,
-                                            std::int64_t late) {
-  std::vector<PipelineTurn> turns;
+std::vector<PipelineAction> with_late_weights(const std::vector<PipelineAction>& order,
+                                              std::int64_t late) {
+  std::vector<PipelineAction> actions;
   std::int64_t waiting = 0;  // the first microbatch without weight gradients
   std::int64_t done = 0;     // with gradients of inputs
   const auto weights = [&] {
-    turns.push_back({.part = weight_gradients, .microbatch = waiting++, .chunk = 0});
+    actions.push_back({.part = weight_gradients, .microbatch = waiting++, .chunk = 0});
   };
-  for (const PipelineTurn& turn : order) {
-    if (turn.part == forward) {
-      turns.push_back(turn);
+  for (const PipelineAction& action : order) {
+    if (action.part == forward) {
+      actions.push_back(action);
       continue;
     }
-    turns.push_back({.part = input_gradients, .microbatch = turn.microbatch, .chunk = 0});
+    actions.push_back({.part = input_gradients, .microbatch = action.microbatch, .chunk = 0});
     if (++done - waiting > late) weights();
   }
   while (waiting < done) weights();
-  return turns;
+  return actions;
 }
 
 }  // namespace
@@ -83,12 +83,12 @@ Result<void> check(const PipelineShape& shape) {
   return {};
 }
 
-std::vector<PipelineTurn> pipeline_order(const PipelineShape& shape, std::int64_t stage) {
-  const std::vector<PipelineTurn> forwards = in_groups(shape, forward);
-  const std::vector<PipelineTurn> backwards = in_groups(shape, backward);
+std::vector<PipelineAction> pipeline_order(const PipelineShape& shape, std::int64_t stage) {
+  const std::vector<PipelineAction> forwards = in_groups(shape, forward);
+  const std::vector<PipelineAction> backwards = in_groups(shape, backward);
   const auto ahead = static_cast<std::size_t>(warm_up(shape, stage));
-  std::vector<PipelineTurn> order(forwards.begin(),
-                                  forwards.begin() + static_cast<std::ptrdiff_t>(ahead));
+  std::vector<PipelineAction> order(forwards.begin(),
+                                    forwards.begin() + static_cast<std::ptrdiff_t>(ahead));
   for (std::size_t i = 0; i < backwards.size(); ++i) {
     if (ahead + i < forwards.size()) order.push_back(forwards[ahead + i]);
     order.push_back(backwards[i]);
@@ -96,12 +96,12 @@ std::vector<PipelineTurn> pipeline_order(const PipelineShape& shape, std::int64_
   return shape.schedule == PipelineSchedule::zb_h1 ? with_late_weights(order, stage) : order;
 }
 
-std::int64_t most_live(const std::vector<PipelineTurn>& order) {
+std::int64_t most_live(const std::vector<PipelineAction>& order) {
   std::int64_t live = 0;
   std::int64_t most = 0;
-  for (const PipelineTurn& turn : order) {
-    if (turn.part == forward) most = std::max(most, ++live);
-    if (turn.part == backward || turn.part == input_gradients) --live;
+  for (const PipelineAction& action : order) {
+    if (action.part == forward) most = std::max(most, ++live);
+    if (action.part == backward || action.part == input_gradients) --live;
   }
   return most;
 }

@@ -1,7 +1,7 @@
 // The order in which one stage of a pipeline works on its microbatches.
 //
 //   gpipe        all forwards, then all backwards
-//   1f1b         p - 1 - s forwards ahead, then a forward and a backward in turn (2006.09503)
+//   1f1b         p - 1 - s forwards ahead, then a forward and a backward in action (2006.09503)
 //   interleaved  the same for v chunks of each stage (2104.04473): chunk c of stage s has virtual
 //                stage c p + s; microbatches go through the chunks in groups
 //   zb_h1        1f1b whose weight gradients wait (2401.10241): stage s computes them s microbatches
@@ -23,21 +23,21 @@ namespace mfsdp {
 /// The parts of a microbatch's work on a chunk. zb_h1 divides `backward` into the other two.
 enum class PipelinePart { forward, backward, input_gradients, weight_gradients };
 
-struct PipelineTurn {
+struct PipelineAction {
   PipelinePart part = PipelinePart::forward;
   std::int64_t microbatch = 0;
   std::int64_t chunk = 0;
 
-  friend bool operator==(const PipelineTurn&, const PipelineTurn&) = default;
+  friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
 };
 
-/// What an order is made for.
+/// An order is made for these numbers.
 struct PipelineShape {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   std::int64_t stages = 1;
   std::int64_t chunks = 1;  ///< of each stage; above 1 only if interleaved
   std::int64_t microbatches = 1;
-  /// Microbatches that pass one chunk before the next chunk's turn; 0: as many as stages. Only if
+  /// Microbatches that pass one chunk before the next chunk's action; 0: as many as stages. Only if
   /// interleaved.
   std::int64_t group = 0;
 };
@@ -46,12 +46,12 @@ struct PipelineShape {
 /// group as there are stages, and a last group that is not smaller than that.
 [[nodiscard]] Result<void> check(const PipelineShape& shape);
 
-/// The turns of one stage. Requires a shape that check() accepts.
-[[nodiscard]] std::vector<PipelineTurn> pipeline_order(const PipelineShape& shape,
-                                                       std::int64_t stage);
+/// The actions of one stage. Requires a shape that check() accepts.
+[[nodiscard]] std::vector<PipelineAction> pipeline_order(const PipelineShape& shape,
+                                                         std::int64_t stage);
 
 /// The most forwards, over all chunks, whose backward (with zb_h1: whose gradients of inputs) is
 /// still to come.
-[[nodiscard]] std::int64_t most_live(const std::vector<PipelineTurn>& order);
+[[nodiscard]] std::int64_t most_live(const std::vector<PipelineAction>& order);
 
 }  // namespace mfsdp

@@ -78,9 +78,9 @@ class StageBuilder {
  private:
   /// Microbatches of a chunk between their forward and their backward, at most.
   [[nodiscard]] std::int64_t in_flight(std::size_t chunk) const {
-    std::vector<PipelineTurn> own = order_;
-    std::erase_if(own, [&](const PipelineTurn& turn) {
-      return static_cast<std::size_t>(turn.chunk) != chunk;
+    std::vector<PipelineAction> own = order_;
+    std::erase_if(own, [&](const PipelineAction& action) {
+      return static_cast<std::size_t>(action.chunk) != chunk;
     });
     return most_live(own);
   }
@@ -124,8 +124,8 @@ class StageBuilder {
     made.last_backward = make("last_backward", {.first = false, .last = true});
   }
 
-  [[nodiscard]] const PassesOfChunk& of_chunk(const PipelineTurn& turn) const {
-    return passes_[static_cast<std::size_t>(turn.chunk)];
+  [[nodiscard]] const PassesOfChunk& of_chunk(const PipelineAction& action) const {
+    return passes_[static_cast<std::size_t>(action.chunk)];
   }
 
   [[nodiscard]] bool is_backward(PassId pass) const {
@@ -134,11 +134,11 @@ class StageBuilder {
     });
   }
 
-  [[nodiscard]] PassId pass_of(const PipelineTurn& turn) const {
-    const PassesOfChunk& of = of_chunk(turn);
-    if (turn.part == PipelinePart::forward) return of.forward;
-    if (turn.microbatch == 0) return of.first_backward;
-    return turn.microbatch + 1 == program_.config.microbatches ? of.last_backward : of.backward;
+  [[nodiscard]] PassId pass_of(const PipelineAction& action) const {
+    const PassesOfChunk& of = of_chunk(action);
+    if (action.part == PipelinePart::forward) return of.forward;
+    if (action.microbatch == 0) return of.first_backward;
+    return action.microbatch + 1 == program_.config.microbatches ? of.last_backward : of.backward;
   }
 
   /// Calls until the next microbatch begins, or with several chunks the next group of them. The
@@ -153,21 +153,21 @@ class StageBuilder {
     const auto call = [&](std::optional<PassId> pass, std::int64_t microbatch) {
       if (pass) lists.back().calls.push_back({.pass = *pass, .lag = begun - 1 - microbatch});
     };
-    const PipelineTurn* unsent = nullptr;
+    const PipelineAction* unsent = nullptr;
     const auto send = [&] {
       if (unsent != nullptr) call(of_chunk(*unsent).send_gradient, unsent->microbatch);
       unsent = nullptr;
     };
-    for (const PipelineTurn& turn : order_) {
-      const bool forward = turn.part == PipelinePart::forward;
-      if (forward && turn.chunk == 0 && turn.microbatch == begun) {
+    for (const PipelineAction& action : order_) {
+      const bool forward = action.part == PipelinePart::forward;
+      if (forward && action.chunk == 0 && action.microbatch == begun) {
         lists.push_back({.microbatches = std::min(group, shape.microbatches - begun)});
         begun += lists.back().microbatches;
       }
-      if (forward) call(of_chunk(turn).receive, turn.microbatch);
+      if (forward) call(of_chunk(action).receive, action.microbatch);
       send();
-      call(pass_of(turn), turn.microbatch);
-      if (!forward) unsent = &turn;
+      call(pass_of(action), action.microbatch);
+      if (!forward) unsent = &action;
     }
     send();
     return lists;
@@ -246,7 +246,7 @@ class StageBuilder {
   Program& program_;
   Emitter emitter_;
   State state_;
-  std::vector<PipelineTurn> order_;
+  std::vector<PipelineAction> order_;
   std::deque<MicrobatchSchedule> chunks_;
   std::vector<MicrobatchSchedule::Ends> ends_;
   std::vector<PassesOfChunk> passes_;

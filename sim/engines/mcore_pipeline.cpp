@@ -12,7 +12,7 @@ namespace {
 
 using enum PipelinePart;
 
-std::size_t kind_of(const PipelineTurn& turn) { return turn.part == forward ? 0 : 1; }
+std::size_t kind_of(const PipelineAction& action) { return action.part == forward ? 0 : 1; }
 
 }  // namespace
 
@@ -39,13 +39,13 @@ McorePipeline::McorePipeline(StepBuilder& step, const McoreStage& stage, std::in
 void McorePipeline::write(const Write& forward, const Write& backward) {
   step_.set_instances(most_apart());
   write_passes(forward, backward);
-  const auto turns = std::ssize(order_);
+  const auto actions = std::ssize(order_);
   const bool overlaps = stage_.shape.chunks > 1;
-  for (std::ptrdiff_t t = -1; t < turns; ++t) {
+  for (std::ptrdiff_t t = -1; t < actions; ++t) {
     if (t >= 0) {
       calls_before_.push_back(calls_.size());
-      const PipelineTurn& turn = order_[static_cast<std::size_t>(t)];
-      calls_.push_back({.pass = pass_of(turn), .microbatch = turn.microbatch});
+      const PipelineAction& action = order_[static_cast<std::size_t>(t)];
+      calls_.push_back({.pass = pass_of(action), .microbatch = action.microbatch});
     }
     add_gap(overlaps ? overlapped_gap(t) : batched_gap(t));
   }
@@ -79,10 +79,10 @@ void McorePipeline::write_passes(const Write& forward, const Write& backward) {
   }
 }
 
-PassId McorePipeline::pass_of(const PipelineTurn& turn) const {
-  const Passes& of = passes_[static_cast<std::size_t>(turn.chunk)][kind_of(turn)];
-  if (turn.microbatch == stage_.shape.microbatches - 1) return of.last;
-  return turn.microbatch == 0 ? of.first : of.others;
+PassId McorePipeline::pass_of(const PipelineAction& action) const {
+  const Passes& of = passes_[static_cast<std::size_t>(action.chunk)][kind_of(action)];
+  if (action.microbatch == stage_.shape.microbatches - 1) return of.last;
+  return action.microbatch == 0 ? of.first : of.others;
 }
 
 /// Microbatches from the oldest one in work to the newest one, at most; one more may be received.
@@ -90,32 +90,32 @@ std::int64_t McorePipeline::most_apart() const {
   std::int64_t most = 1;
   std::int64_t begun = 0;
   std::int64_t ended = 0;
-  for (const PipelineTurn& turn : order_) {
-    if (turn.part == forward && turn.chunk == 0) begun = turn.microbatch + 1;
+  for (const PipelineAction& action : order_) {
+    if (action.part == forward && action.chunk == 0) begun = action.microbatch + 1;
     most = std::max(most, begun - ended + 1);
-    if (turn.part == backward && turn.chunk == 0) ended = turn.microbatch + 1;
+    if (action.part == backward && action.chunk == 0) ended = action.microbatch + 1;
   }
   return most;
 }
 
 // ---- Gaps --------------------------------------------------------------------------------------
 
-bool McorePipeline::gets(const PipelineTurn& turn) const {
-  return turn.part == forward ? stage_.has_before(turn.chunk) : stage_.has_after(turn.chunk);
+bool McorePipeline::gets(const PipelineAction& action) const {
+  return action.part == forward ? stage_.has_before(action.chunk) : stage_.has_after(action.chunk);
 }
 
-bool McorePipeline::gives(const PipelineTurn& turn) const {
-  return turn.part == forward ? stage_.has_after(turn.chunk) : stage_.has_before(turn.chunk);
+bool McorePipeline::gives(const PipelineAction& action) const {
+  return action.part == forward ? stage_.has_after(action.chunk) : stage_.has_before(action.chunk);
 }
 
-Tensor McorePipeline::got(const PipelineTurn& turn) const {
-  const Chunk& chunk = chunks_[static_cast<std::size_t>(turn.chunk)];
-  return turn.part == forward ? chunk.input : chunk.gradient;
+Tensor McorePipeline::got(const PipelineAction& action) const {
+  const Chunk& chunk = chunks_[static_cast<std::size_t>(action.chunk)];
+  return action.part == forward ? chunk.input : chunk.gradient;
 }
 
-Tensor McorePipeline::given(const PipelineTurn& turn) const {
-  const Chunk& chunk = chunks_[static_cast<std::size_t>(turn.chunk)];
-  return turn.part == forward ? chunk.output : chunk.input_gradient;
+Tensor McorePipeline::given(const PipelineAction& action) const {
+  const Chunk& chunk = chunks_[static_cast<std::size_t>(action.chunk)];
+  return action.part == forward ? chunk.output : chunk.input_gradient;
 }
 
 McorePipeline::Gap McorePipeline::batched_gap(std::ptrdiff_t after) const {
@@ -123,11 +123,11 @@ McorePipeline::Gap McorePipeline::batched_gap(std::ptrdiff_t after) const {
   Launch sent;
   Launch received;
   if (after >= 0)
-    if (const PipelineTurn& turn = order_[static_cast<std::size_t>(after)]; gives(turn))
-      sent.sent = turn;
+    if (const PipelineAction& action = order_[static_cast<std::size_t>(after)]; gives(action))
+      sent.sent = action;
   if (after + 1 < std::ssize(order_))
-    if (const PipelineTurn& turn = order_[static_cast<std::size_t>(after + 1)]; gets(turn))
-      received.received = turn;
+    if (const PipelineAction& action = order_[static_cast<std::size_t>(after + 1)]; gets(action))
+      received.received = action;
   if (sent.sent && received.received && sent.sent->part != received.received->part) {
     gap.launches.push_back({.sent = sent.sent, .received = received.received});
     return gap;
@@ -137,52 +137,52 @@ McorePipeline::Gap McorePipeline::batched_gap(std::ptrdiff_t after) const {
   return gap;
 }
 
-std::optional<PipelineTurn> McorePipeline::next_of_kind(std::ptrdiff_t turn) const {
-  const PipelinePart part = order_[static_cast<std::size_t>(turn)].part;
+std::optional<PipelineAction> McorePipeline::next_of_kind(std::ptrdiff_t action) const {
+  const PipelinePart part = order_[static_cast<std::size_t>(action)].part;
   const auto found =
-      std::ranges::find(order_.begin() + turn + 1, order_.end(), part, &PipelineTurn::part);
+      std::ranges::find(order_.begin() + action + 1, order_.end(), part, &PipelineAction::part);
   return found == order_.end() ? std::nullopt : std::optional(*found);
 }
 
 McorePipeline::Gap McorePipeline::overlapped_gap(std::ptrdiff_t after) const {
   if (after < 0) return batched_gap(after);
-  const auto turn_at = [&](std::ptrdiff_t t) -> const PipelineTurn& {
+  const auto action_at = [&](std::ptrdiff_t t) -> const PipelineAction& {
     return order_[static_cast<std::size_t>(t)];
   };
-  const PipelineTurn& turn = turn_at(after);
+  const PipelineAction& action = action_at(after);
   const bool is_end = after + 1 == std::ssize(order_);
   // Nothing runs beside the messages: warm-up and flush.
-  const bool alone = is_end || turn_at(after + 1).part == turn.part;
+  const bool alone = is_end || action_at(after + 1).part == action.part;
   Gap gap{.waits = alone};
-  if (gives(turn)) gap.launches.push_back({.sent = turn});
+  if (gives(action)) gap.launches.push_back({.sent = action});
   if (const auto next = next_of_kind(after); next && gets(*next))
     gap.launches.push_back({.received = next});
   const auto first_backward =
-      std::ranges::find(order_, backward, &PipelineTurn::part) - order_.begin();
-  if (after + 2 == first_backward && gets(turn_at(first_backward)))
-    gap.last = turn_at(first_backward);
+      std::ranges::find(order_, backward, &PipelineAction::part) - order_.begin();
+  if (after + 2 == first_backward && gets(action_at(first_backward)))
+    gap.last = action_at(first_backward);
   // The action before sent its result beside this one.
-  if (after > 0 && turn_at(after - 1).part != turn.part && gives(turn_at(after - 1)))
-    gap.freed = turn_at(after - 1);
-  if (!alone && gets(turn_at(after + 1))) gap.awaited = turn_at(after + 1);
+  if (after > 0 && action_at(after - 1).part != action.part && gives(action_at(after - 1)))
+    gap.freed = action_at(after - 1);
+  if (!alone && gets(action_at(after + 1))) gap.awaited = action_at(after + 1);
   return gap;
 }
 
 void McorePipeline::add_gap(const Gap& gap) {
-  std::vector<PipelineTurn> turns;
+  std::vector<PipelineAction> actions;
   for (const Launch& launch : gap.launches)
-    for (const auto& turn : {launch.sent, launch.received})
-      if (turn) turns.push_back(*turn);
-  for (const auto& turn : {gap.freed, gap.last, gap.awaited})
-    if (turn) turns.push_back(*turn);
-  if (turns.empty()) return;
+    for (const auto& action : {launch.sent, launch.received})
+      if (action) actions.push_back(*action);
+  for (const auto& action : {gap.freed, gap.last, gap.awaited})
+    if (action) actions.push_back(*action);
+  if (actions.empty()) return;
   const std::int64_t newest =
-      std::ranges::max_element(turns, {}, &PipelineTurn::microbatch)->microbatch;
+      std::ranges::max_element(actions, {}, &PipelineAction::microbatch)->microbatch;
   std::string key = gap.waits ? "waits" : "";
-  const auto add = [&](std::string_view what, const std::optional<PipelineTurn>& turn) {
-    if (turn)
-      key += fmt::format(" {} {} of {}, {}", what, kind_of(*turn), turn->chunk,
-                         newest - turn->microbatch);
+  const auto add = [&](std::string_view what, const std::optional<PipelineAction>& action) {
+    if (action)
+      key += fmt::format(" {} {} of {}, {}", what, kind_of(*action), action->chunk,
+                         newest - action->microbatch);
   };
   add("freed", gap.freed);
   for (const Launch& launch : gap.launches) {
@@ -201,10 +201,10 @@ void McorePipeline::add_gap(const Gap& gap) {
 }
 
 void McorePipeline::write_gap(const Gap& gap, std::int64_t newest) {
-  const auto of = [&](const PipelineTurn& turn) { step_.set_lag(newest - turn.microbatch); };
-  const auto free_sent = [&](const PipelineTurn& turn) {
-    of(turn);
-    step_.free(given(turn));
+  const auto of = [&](const PipelineAction& action) { step_.set_lag(newest - action.microbatch); };
+  const auto free_sent = [&](const PipelineAction& action) {
+    of(action);
+    step_.free(given(action));
     step_.set_lag(0);
   };
   if (gap.freed) {
@@ -218,9 +218,9 @@ void McorePipeline::write_gap(const Gap& gap, std::int64_t newest) {
   };
   const auto write_launch = [&](const Launch& launch) {
     std::vector<StageMessage> messages;
-    const auto add = [&](bool sends, const PipelineTurn& turn) {
+    const auto add = [&](bool sends, const PipelineAction& action) {
       messages.push_back(
-          {.sends = sends, .of_gradients = turn.part != forward, .elements = elements_});
+          {.sends = sends, .of_gradients = action.part != forward, .elements = elements_});
     };
     if (launch.sent) add(true, *launch.sent);
     if (launch.received) {
@@ -266,7 +266,7 @@ void McorePipeline::write_segment(std::string_view name, const Calls& calls, std
   begun_ += (begun - begun_) * repeat;
 }
 
-/// Whether the turns from `b` on recur `period` turns later, with the microbatches `group` later.
+/// Whether the actions from `b` on recur `period` actions later, with the microbatches `group` later.
 bool McorePipeline::recurs(std::size_t b, std::size_t period, std::int64_t group) const {
   if (b + 2 * period > order_.size()) return false;
   const std::size_t i = calls_before_[b];
@@ -279,12 +279,12 @@ bool McorePipeline::recurs(std::size_t b, std::size_t period, std::int64_t group
   return true;
 }
 
-/// Turns that recur are one segment, repeated.
+/// Actions that recur are one segment, repeated.
 void McorePipeline::write_segments() {
   const PipelineShape& shape = stage_.shape;
   const std::int64_t usual = shape.group == 0 ? shape.stages : shape.group;
   const std::int64_t group = shape.chunks == 1 ? 1 : usual;
-  const auto period = static_cast<std::size_t>(2 * group * shape.chunks);  // turns
+  const auto period = static_cast<std::size_t>(2 * group * shape.chunks);  // actions
   std::size_t first = 0;
   while (first < order_.size() && !recurs(first, period, group)) ++first;
   std::int64_t repeat = 1;

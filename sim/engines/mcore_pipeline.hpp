@@ -1,6 +1,6 @@
 // The order of work of a pipeline's stage in Megatron-Core, and what it exchanges with its neighbours.
 //
-//   1F1B          receives and sends are batched: the output of a turn and the input of the next one
+//   1F1B          receives and sends are batched: the output of a action and the input of the next one
 //                 are one launch if they go opposite ways. Compute and the host wait for each launch
 //   interleaved   (overlap_p2p_comm) the input of the next forward is received beside the backward
 //                 between, and the other way round. In warm-up and flush nothing runs beside them
@@ -37,7 +37,7 @@ class McorePipeline {
   };
   [[nodiscard]] Chunk& of(std::int64_t chunk) { return chunks_[static_cast<std::size_t>(chunk)]; }
 
-  /// A turn's place among those of its chunk and kind.
+  /// A action's place among those of its chunk and kind.
   struct Variant {
     bool first = false;
     bool last = false;
@@ -53,30 +53,30 @@ class McorePipeline {
     PassId pass;
     std::int64_t microbatch = 0;
   };
-  /// A launch: the tensor that a turn made is sent, and one for another turn is received.
+  /// A launch: the tensor that a action made is sent, and one for another action is received.
   struct Launch {
-    std::optional<PipelineTurn> sent{};
-    std::optional<PipelineTurn> received{};
+    std::optional<PipelineAction> sent{};
+    std::optional<PipelineAction> received{};
   };
   /// Everything between two actions, in this order.
   struct Gap {
-    std::optional<PipelineTurn> freed{};  ///< whose tensor was sent before
+    std::optional<PipelineAction> freed{};  ///< whose tensor was sent before
     std::vector<Launch> launches{};
-    bool waits = true;                   ///< for all launches but the last; what was sent is freed
-    std::optional<PipelineTurn> last{};  ///< is received for a later turn
-    std::optional<PipelineTurn> awaited{};  ///< whose input was launched before
+    bool waits = true;  ///< for all launches but the last; what was sent is freed
+    std::optional<PipelineAction> last{};     ///< is received for a later action
+    std::optional<PipelineAction> awaited{};  ///< whose input was launched before
   };
 
   void write_passes(const Write& forward, const Write& backward);
-  [[nodiscard]] PassId pass_of(const PipelineTurn& turn) const;
-  [[nodiscard]] bool gets(const PipelineTurn& turn) const;
-  [[nodiscard]] bool gives(const PipelineTurn& turn) const;
-  [[nodiscard]] Tensor got(const PipelineTurn& turn) const;
-  [[nodiscard]] Tensor given(const PipelineTurn& turn) const;
-  // Gaps by the number of the turn before them; -1: before all turns.
+  [[nodiscard]] PassId pass_of(const PipelineAction& action) const;
+  [[nodiscard]] bool gets(const PipelineAction& action) const;
+  [[nodiscard]] bool gives(const PipelineAction& action) const;
+  [[nodiscard]] Tensor got(const PipelineAction& action) const;
+  [[nodiscard]] Tensor given(const PipelineAction& action) const;
+  // Gaps by the number of the action before them; -1: before all actions.
   [[nodiscard]] Gap batched_gap(std::ptrdiff_t after) const;
   [[nodiscard]] Gap overlapped_gap(std::ptrdiff_t after) const;
-  [[nodiscard]] std::optional<PipelineTurn> next_of_kind(std::ptrdiff_t turn) const;
+  [[nodiscard]] std::optional<PipelineAction> next_of_kind(std::ptrdiff_t action) const;
   void add_gap(const Gap& gap);
   void write_gap(const Gap& gap, std::int64_t newest);
   void write_segments();
@@ -93,7 +93,7 @@ class McorePipeline {
   StepBuilder& step_;
   McoreStage stage_;
   std::int64_t elements_;
-  std::vector<PipelineTurn> order_;
+  std::vector<PipelineAction> order_;
   std::vector<Chunk> chunks_;
   EventId batched_;
   std::array<EventId, 2> received_;  ///< activations, gradients; as all of these
@@ -103,7 +103,7 @@ class McorePipeline {
   };
   std::vector<std::array<Passes, 2>> passes_{};  ///< by chunk: forward, backward
   std::vector<Call> calls_{};
-  std::vector<std::size_t> calls_before_{};  ///< by turn: number of calls before its own
+  std::vector<std::size_t> calls_before_{};  ///< by action: number of calls before its own
   std::map<std::string, PassId, std::less<>> gaps_{};
   std::int64_t begun_ = 0;
 };

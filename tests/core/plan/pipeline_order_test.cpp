@@ -16,10 +16,10 @@ using enum PipelineSchedule;
 /// "F3" is the forward of microbatch 3; B a backward, I and W its halves. With several chunks "F3.1".
 std::string text_of(const PipelineShape& shape, std::int64_t stage) {
   std::string text;
-  for (const PipelineTurn& turn : pipeline_order(shape, stage)) {
+  for (const PipelineAction& action : pipeline_order(shape, stage)) {
     if (!text.empty()) text += ' ';
-    text += "FBIW"[static_cast<std::size_t>(turn.part)] + std::to_string(turn.microbatch);
-    if (shape.chunks > 1) text += '.' + std::to_string(turn.chunk);
+    text += "FBIW"[static_cast<std::size_t>(action.part)] + std::to_string(action.microbatch);
+    if (shape.chunks > 1) text += '.' + std::to_string(action.chunk);
   }
   return text;
 }
@@ -36,7 +36,7 @@ struct PartTimes {
 double makespan(const PipelineShape& shape, const PartTimes& times = {}) {
   const auto chunks = static_cast<double>(shape.chunks);
   const std::int64_t last = shape.stages * shape.chunks - 1;  // virtual stage
-  std::vector<std::vector<PipelineTurn>> orders;
+  std::vector<std::vector<PipelineAction>> orders;
   for (std::int64_t s = 0; s < shape.stages; ++s) orders.push_back(pipeline_order(shape, s));
   std::vector<std::size_t> next(orders.size(), 0);
   std::vector<double> now(orders.size(), 0);
@@ -49,21 +49,21 @@ double makespan(const PipelineShape& shape, const PartTimes& times = {}) {
     moved = false;
     for (std::size_t s = 0; s < orders.size(); ++s)
       while (next[s] < orders[s].size()) {
-        const PipelineTurn& turn = orders[s][next[s]];
-        const std::int64_t at = turn.chunk * shape.stages + static_cast<std::int64_t>(s);
-        const bool forward = turn.part == PipelinePart::forward;
+        const PipelineAction& action = orders[s][next[s]];
+        const std::int64_t at = action.chunk * shape.stages + static_cast<std::int64_t>(s);
+        const bool forward = action.part == PipelinePart::forward;
         std::optional<double> ready = 0.0;
-        if (forward && at > 0) ready = end_of(true, at - 1, turn.microbatch);
-        if (turn.part == PipelinePart::backward || turn.part == PipelinePart::input_gradients)
-          ready = end_of(at == last, at == last ? at : at + 1, turn.microbatch);
+        if (forward && at > 0) ready = end_of(true, at - 1, action.microbatch);
+        if (action.part == PipelinePart::backward || action.part == PipelinePart::input_gradients)
+          ready = end_of(at == last, at == last ? at : at + 1, action.microbatch);
         if (!ready) break;
         double length = times.weights;
         if (forward) length = times.forward;
-        if (turn.part == PipelinePart::backward) length = times.backward;
-        if (turn.part == PipelinePart::input_gradients) length = times.inputs;
+        if (action.part == PipelinePart::backward) length = times.backward;
+        if (action.part == PipelinePart::input_gradients) length = times.inputs;
         now[s] = std::max(now[s], *ready) + length / chunks;
-        if (turn.part != PipelinePart::weight_gradients)
-          ends[{forward, at, turn.microbatch}] = now[s];
+        if (action.part != PipelinePart::weight_gradients)
+          ends[{forward, at, action.microbatch}] = now[s];
         ++next[s];
         moved = true;
       }

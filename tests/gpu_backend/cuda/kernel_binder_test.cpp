@@ -123,8 +123,8 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
   for (const KernelKind on_cpu_alone :
        {KernelKind::cast_blocks, KernelKind::gemm_blocks, KernelKind::take_keys,
-         KernelKind::join_keys, KernelKind::attention_merge, KernelKind::add_rows,
-         KernelKind::join_key_parts, KernelKind::split_key_parts})
+        KernelKind::join_keys, KernelKind::attention_merge, KernelKind::add_rows,
+        KernelKind::join_key_parts, KernelKind::split_key_parts})
     kinds.insert(on_cpu_alone);
   // All of the recipe's kinds: none is left out because no plan here has it.
   kinds.insert(KernelKind::dequantise);  // predicted; no executor has it
