@@ -116,7 +116,7 @@ TEST(Published, JudgesPipelines) {
   ASSERT_TRUE(published) << published.error().message();
   const std::vector<PublishedRun>& runs = published->runs;
   ASSERT_TRUE(runs[0].tokens_per_s_per_gpu && runs[1].tokens_per_s_per_gpu && runs[0].memory_gib);
-  // 8 microbatches: 11 microbatches long instead of 8, and 9.5.
+  // Of 8 microbatches: the step is as long as 11, and as 9.5.
   EXPECT_NEAR(runs[1].tokens_per_s_per_gpu->predicted / runs[0].tokens_per_s_per_gpu->predicted,
               11 / 9.5, 0.08);
   EXPECT_EQ(runs[2].excluded, "pipeline stages whose chunks or layers are not stated");
