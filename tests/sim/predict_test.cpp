@@ -218,7 +218,7 @@ TEST(Predict, AStepThatWaitsForTheHostComputesAtAHigherClock) {
     const auto host = [&](const Op& op) {
       return op.kind() == OpKind::kernel ? Nanos(host_ns) : Nanos(0);
     };
-    return predict(program, costs, variation, host)->run.time;
+    return predict(program, costs, variation, {{.time = host}})->run.time;
   };
   const TimeSummary fast = compute(0);
   const TimeSummary slow = compute(200'000);

@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/kernels/experts.hpp"
+#include "core/plan/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {

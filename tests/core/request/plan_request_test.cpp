@@ -48,7 +48,7 @@ TEST(PlanRequest, FlagsAreAConfigurationAndAProgram) {
   EXPECT_EQ(request->program, nullptr);
   const auto built = build_requested(*request);
   ASSERT_TRUE(built) << built.error().message();
-  EXPECT_EQ((*built)->config, request->config);
+  EXPECT_EQ((*built)->programs.front().config, request->config);
   EXPECT_EQ(plan_hash(**requests.program(nano(), {.gpus_are_chosen = true})), plan_hash(**built));
 }
 

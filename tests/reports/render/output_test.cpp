@@ -134,8 +134,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 53, row.end() - 48);
-    cells.insert(cells.end(), row.end() - 41, row.end());
+    std::vector<std::string> cells(row.end() - 58, row.end() - 53);
+    cells.insert(cells.end(), row.end() - 46, row.end());
     return cells;
   };
   EXPECT_THAT(

@@ -58,7 +58,7 @@ TEST(Labels, DataParallelRanksAreNoOtherAxis) {
     // A group is cut along tp after dp_outer, if at all.
     const bool cut_before = of == Axis::dp_shard && outer == Strategy::optim;
     return std::string(cut_before ? "sharded in another way than the strategy"
-                                  : "does not know the model with 2 ranks on tp");
+                                  : "ranks of tp do not divide embedding");
   };
   for (const Axis axis : {Axis::tp, Axis::pp})
     for (const Axis of : {Axis::dp_outer, Axis::dp_shard})
