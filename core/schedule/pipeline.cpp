@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/plan/instances.hpp"
+#include "core/plan/live_buffers.hpp"
 #include "core/plan/pipeline_order.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/schedule/optimizer.hpp"
@@ -72,7 +73,7 @@ class StageBuilder {
     emitter_.begin_segment("optimizer", 1, 0);
     if (state_.stage.is_last()) emit_loss(emitter_, state_, "", true);
     emit_optimizer(emitter_, state_);
-    state_live_buffers();
+    state_live_buffers(program_.plans.back());
   }
 
  private:
@@ -219,27 +220,6 @@ class StageBuilder {
       if (const int number = ++used[name]; number > 1) name += fmt::format(".{}", number);
       emitter_.begin_segment(std::move(name), made.repeat, made.microbatches);
       emitter_.segment().calls = std::move(made.calls);
-    }
-  }
-
-  /// Buffers that are live at the ends of segments.
-  void state_live_buffers() {
-    Plan& plan = program_.plans.back();
-    std::vector<std::vector<BufferId>> live(plan.segments.size() + 1);
-    std::vector<BufferId> now;
-    for_each_instance(plan, {}, [&](const OpRun& run, const Op& op) {
-      if (const auto* acquire = std::get_if<Acquire>(&op.body))
-        now.push_back(acquire->buffer);
-      else if (const auto* release = std::get_if<Release>(&op.body))
-        now.erase(std::ranges::find(now, release->buffer));
-      else
-        return;
-      live[run.segment + 1] = now;
-    });
-    for (std::size_t s = 0; s < plan.segments.size(); ++s) {
-      std::ranges::sort(live[s + 1]);
-      plan.segments[s].live_in = live[s];
-      plan.segments[s].live_out = live[s + 1];
     }
   }
 

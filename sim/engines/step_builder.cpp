@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/instances.hpp"
+#include "core/plan/live_buffers.hpp"
 #include "core/plan/work.hpp"
 
 namespace mfsdp {
@@ -558,36 +558,13 @@ void StepBuilder::add_instances() {
           program_.buffers[release->buffer.value].instances = instances_;
 }
 
-/// Buffers live at the end of a segment are the live-in of the next one.
-void StepBuilder::join_segments(Plan& plan) {
-  std::vector<std::int64_t> live(program_.buffers.size(), 0);  // instances, by buffer
-  for (const BufferId id : resting_) ++live[id.value];
-  const auto live_now = [&] {
-    std::vector<BufferId> buffers;
-    for (const Buffer& buffer : program_.buffers)
-      buffers.insert(buffers.end(), static_cast<std::size_t>(live[buffer.id.value]), buffer.id);
-    return buffers;
-  };
-  for (std::size_t s = 0; s < plan.segments.size(); ++s) {
-    Segment& segment = plan.segments[s];
-    segment.live_in = s == 0 ? live_now() : plan.segments[s - 1].live_out;
-    for (std::int64_t i = 0; i < (segment.calls.empty() ? 1 : segment.repeat); ++i)
-      for_each_op_of_run(plan, s, [&](const Op& op) {
-        if (const auto* acquire = std::get_if<Acquire>(&op.body)) ++live[acquire->buffer.value];
-        if (const auto* release = std::get_if<Release>(&op.body))
-          if (std::int64_t& instances = live[release->buffer.value]; instances > 0) --instances;
-      });
-    segment.live_out = live_now();
-  }
-}
-
 EnginePlan StepBuilder::finish() {
   EnginePlan plan;
   add_instances();
   program_.plans.push_back({.name = std::string(to_string(PlanRole::train)),
                             .segments = std::move(segments_),
                             .passes = std::move(passes_)});
-  join_segments(program_.plans.back());
+  state_live_buffers(program_.plans.back(), resting_);
   plan.padding = padding_;
   plan.outside = outside_;
   plan.leaves_sms = leaves_sms_;

@@ -286,7 +286,6 @@ class StepBuilder {
                     StreamRole stream);
   KeptFrom& add_kept(BufferId buffer);
   void take_workspace();
-  void join_segments(Plan& plan);
 
   Program program_;
   CommunicatorId shards_;
