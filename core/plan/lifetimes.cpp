@@ -81,8 +81,7 @@ std::vector<std::vector<std::size_t>> by_stream(const HappensBefore& order) {
 std::int64_t known_at(const HappensBefore& order, const std::vector<std::size_t>& stream,
                       std::size_t release) {
   const auto knows = [&](std::size_t instance) { return order.before(release, instance); };
-  const auto first =
-      std::partition_point(stream.begin(), stream.end(), [&](std::size_t i) { return !knows(i); });
+  const auto first = std::ranges::partition_point(stream, [&](std::size_t i) { return !knows(i); });
   return first - stream.begin();
 }
 
@@ -99,9 +98,8 @@ bool add_wrapped(std::vector<Lifetime>& list, Lifetime life, std::int64_t length
 }
 
 bool sort_and_check(std::vector<Lifetime>& list) {
-  std::sort(list.begin(), list.end(),
-            [](const Lifetime& a, const Lifetime& b) { return a.begin < b.begin; });
-  return std::adjacent_find(list.begin(), list.end(), [](const Lifetime& a, const Lifetime& b) {
+  std::ranges::sort(list, {}, &Lifetime::begin);
+  return std::ranges::adjacent_find(list, [](const Lifetime& a, const Lifetime& b) {
            return a.end > b.begin;
          }) == list.end();
 }
@@ -113,7 +111,7 @@ std::int64_t most_alive(const PoolLifetimes& pool) {
       changes.emplace_back(life.begin, 1);
       changes.emplace_back(life.end, -1);
     }
-  std::sort(changes.begin(), changes.end());  // ends sort before begins at one position
+  std::ranges::sort(changes);  // ends sort before begins at one position
   std::int64_t alive = 0;
   std::int64_t most = 0;
   for (const auto& [position, change] : changes) most = std::max(most, alive += change);
@@ -133,8 +131,7 @@ Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program, cons
   std::vector<PoolLifetimes> pools(program.pools.size());
   std::vector<std::optional<std::uint32_t>> acquiring(program.pools.size());
   std::vector<std::optional<std::size_t>> place(slots.back());
-  std::sort(uses.begin(), uses.end(),
-            [](const Use& a, const Use& b) { return a.acquire < b.acquire; });
+  std::ranges::sort(uses, {}, &Use::acquire);
   for (const Use& use : uses) {
     const Buffer& buffer = program.buffers[use.buffer];
     const std::size_t p = pool_index[buffer.pool];

@@ -217,7 +217,7 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
   const Sizes& s = b.sizes;
   const auto scaled = [&](std::vector<Attribute> attributes) {
     const Rational scale = config.model.embedding_scale(config.param_dtype);
-    if (scale.num != 0) attributes.push_back({"scale", scale});
+    if (scale.num != 0) attributes.emplace_back("scale", scale);
     return attributes;
   };
   const ModelShape& model = config.model;

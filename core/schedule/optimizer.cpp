@@ -161,7 +161,7 @@ class OptimizerSegment {
       finish.operands.push_back(
           operand("loss_scale", Access::read_write, vector_of(state_.loss_scale, 4)));
       if (config_.loss_scale_window != 0)
-        finish.attributes.push_back({"scale_window", config_.loss_scale_window});
+        finish.attributes.emplace_back("scale_window", config_.loss_scale_window);
     }
     e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish", std::move(finish));
     e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");

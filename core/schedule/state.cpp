@@ -78,23 +78,28 @@ State::State(Emitter& emitter, const Model& model, PipelineStage of)
   make_globals(emitter);
 }
 
-void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
-  if (!stage.has(group.unit.value)) {
-    if (group.requires_grad) ++trainable_groups;
-    return;
-  }
-  UnitState& unit = units[group.unit.value];
+std::string State::prefix_of(const Group& group) const {
+  const UnitState& unit = units[group.unit.value];
   // The second group with gradients of those with one suffix has another name.
   const std::string suffix = suffix_of(group, config_.mesh);
   const bool is_second =
       group.requires_grad && std::ranges::any_of(unit.trainable, [&](std::size_t g) {
         return suffix_of(*groups[g].group, config_.mesh) == suffix;
       });
-  const std::string prefix = unit.name + suffix +
-                             (group.quantised       ? ".base."
-                              : is_second           ? ".vectors."
-                              : group.requires_grad ? "."
-                                                    : ".frozen.");
+  return unit.name + suffix +
+         (group.quantised       ? ".base."
+          : is_second           ? ".vectors."
+          : group.requires_grad ? "."
+                                : ".frozen.");
+}
+
+void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
+  if (!stage.has(group.unit.value)) {
+    if (group.requires_grad) ++trainable_groups;
+    return;
+  }
+  const UnitState& unit = units[group.unit.value];
+  const std::string prefix = prefix_of(group);
   const ResidentElements resident = resident_elements(group, config_);
   GroupState state;
   state.group = &group;
