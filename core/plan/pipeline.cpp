@@ -66,6 +66,12 @@ Result<void> check_numbers(const PlanConfig& config) {
 
 }  // namespace
 
+RankClass class_of_stage(const Mesh& mesh, std::int64_t stage) {
+  return {.role = fmt::format("stage_{}", stage),
+          .ranks = mesh.world_size() / mesh.size(Axis::pp),
+          .at = {{.axis = Axis::pp, .index = stage}}};
+}
+
 Result<void> check_given_layers(const PlanConfig& config) {
   const std::vector<std::int64_t>& given = config.layers_of_stages;
   const std::int64_t stages = config.mesh.size(Axis::pp);

@@ -13,6 +13,7 @@
 #include "core/plan/config.hpp"
 #include "core/plan/pipeline_order.hpp"
 #include "core/plan/placement.hpp"
+#include "core/plan/plan.hpp"
 
 namespace mfsdp {
 
@@ -26,6 +27,9 @@ namespace mfsdp {
 /// Blocks of each chunk, in the order of the model: chunk c of stage s is number c * stages + s.
 /// Requires a valid configuration.
 [[nodiscard]] std::vector<Interval> blocks_of_chunks(const PlanConfig& config);
+
+/// The ranks of a stage, which run a program of their own: "stage_0".
+[[nodiscard]] RankClass class_of_stage(const Mesh& mesh, std::int64_t stage);
 
 /// Refuses given blocks of stages that are not one number for each stage, or not all blocks.
 [[nodiscard]] Result<void> check_given_layers(const PlanConfig& config);

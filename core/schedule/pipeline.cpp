@@ -283,9 +283,7 @@ Job make_stages(const PlanConfig& config, const Meta& meta, const FamilyRecipe& 
     Program& program = job.programs[s];
     program.meta = meta;
     program.config = config;
-    program.classes = {{.role = fmt::format("stage_{}", s),
-                        .ranks = config.mesh.world_size() / stages[s].count,
-                        .at = {{.axis = Axis::pp, .index = stages[s].index}}}};
+    program.classes = {class_of_stage(config.mesh, stages[s].index)};
     builders.push_back(std::make_unique<StageBuilder>(program, stages[s], model, family));
   }
   const std::size_t chunks = stages.size() * stages[0].chunks.size();

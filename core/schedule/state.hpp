@@ -171,7 +171,7 @@ class State {
   [[nodiscard]] std::int64_t slice_elements(const GroupState& group) const;
 
  private:
-  /// Of the names of a group's buffers.
+  /// The names of a group's buffers begin with this.
   [[nodiscard]] std::string prefix_of(const Group& group) const;
   void make_group_buffers(Emitter& emitter, const Group& group, const Model& model);
   /// Adds the group, whose buffers are made, to its unit.

@@ -111,6 +111,7 @@ class Mcore {
 
   EnginePlan run() {
     set_up();
+    states_.resize(stage_.chunks.size());
     if (stage_.is_pipelined())
       pipeline();
     else
@@ -123,17 +124,19 @@ class Mcore {
   }
 
  private:
+  using Variant = McorePipeline::Variant;
+
   void microbatches() {
     const std::int64_t count = config_.microbatches;
     step_.begin_segment("first", 1, 1);
-    microbatch(true, count == 1);
+    microbatch({.first = true, .last = count == 1});
     if (count > 2) {
       step_.begin_segment("next", count - 2, 1);
-      microbatch(false, false);
+      microbatch({});
     }
     if (count > 1) {
       step_.begin_segment("last", 1, 1);
-      microbatch(false, true);
+      microbatch({.last = true});
     }
   }
 
@@ -254,41 +257,28 @@ class Mcore {
 
   // ---- A microbatch ------------------------------------------------------------------------
 
-  void microbatch(bool first, bool last) {
-    gathers_ = first;
-    reduces_ = last;
-    modules_.begin(first);
-    step_.at(root_, Phase::forward);
-    if (first) zero_gradients();
-    std::vector<Tensor> states{ends_.embed(weights_)};
-    for (std::size_t layer = 0; layer < units_.size(); ++layer) {
-      step_.at(units_[layer], Phase::forward);
-      states.push_back(block_.forward(weights_.layers[layer], states.back()));
-    }
-    step_.at(root_, Phase::forward);
-    ends_.forward(weights_);
-    gathers_ = false;
-    backward(states);
-    if (last) finish_gradients();
+  void microbatch(Variant variant) {
+    if (variant.first) zero_gradients();
+    McorePipeline::Chunk whole;  // has both ends, and exchanges nothing
+    forward(whole, 0, variant);
+    backward(whole, 0, variant);
+    if (variant.last) finish_gradients();
   }
 
   void zero_gradients() {
+    step_.at(root_, Phase::forward);
     for (const Side& side : sides_)
       step_.memory_bound(KernelKind::zero_padding, side.prefix + "zero_gradients",
                          side.buffer.elements * gradient_type_);
   }
 
-  // ---- Microbatches of a pipeline's stage -----------------------------------------------------
-
   void pipeline() {
     step_.begin_segment("begin", 1, 0);
-    step_.at(root_, Phase::forward);
     zero_gradients();
-    McorePipeline turns(step_, stage_, rows_.state() / kHalf);
-    states_.resize(stage_.chunks.size());
-    using Variant = McorePipeline::Variant;
-    turns.write([&](std::int64_t chunk, Variant variant) { forward(turns, chunk, variant); },
-                [&](std::int64_t chunk, Variant variant) { backward(turns, chunk, variant); });
+    McorePipeline order(step_, stage_, rows_.state() / kHalf);
+    order.write(
+        [&](std::int64_t chunk, Variant variant) { forward(order.of(chunk), chunk, variant); },
+        [&](std::int64_t chunk, Variant variant) { backward(order.of(chunk), chunk, variant); });
   }
 
   /// Weights of a chunk's layers.
@@ -304,13 +294,13 @@ class Mcore {
     return units_[static_cast<std::size_t>(layer.layer)];
   }
 
-  void forward(McorePipeline& turns, std::int64_t chunk, McorePipeline::Variant variant) {
+  void forward(McorePipeline::Chunk& ends, std::int64_t chunk, Variant variant) {
     const McoreChunk& of = stage_.chunks[static_cast<std::size_t>(chunk)];
     gathers_ = variant.first;
     modules_.begin(variant.first);
     step_.at(root_, Phase::forward);
     std::vector<Tensor>& states = states_[static_cast<std::size_t>(chunk)];
-    states.assign(1, of.has_embedding ? ends_.embed(weights_) : turns.of(chunk).input);
+    states.assign(1, of.has_embedding ? ends_.embed(weights_) : ends.input);
     for (const LayerWeights& layer : layers_of(chunk)) {
       step_.at(unit_of(layer), Phase::forward);
       states.push_back(block_.forward(layer, states.back()));
@@ -319,18 +309,17 @@ class Mcore {
     if (of.has_head)
       ends_.forward(weights_);
     else
-      turns.of(chunk).output = states.back();
+      ends.output = states.back();
     gathers_ = false;
   }
 
-  void backward(McorePipeline& turns, std::int64_t chunk, McorePipeline::Variant variant) {
+  void backward(McorePipeline::Chunk& ends, std::int64_t chunk, Variant variant) {
     const McoreChunk& of = stage_.chunks[static_cast<std::size_t>(chunk)];
     const std::vector<Tensor>& states = states_[static_cast<std::size_t>(chunk)];
     const std::span<const LayerWeights> layers = layers_of(chunk);
     reduces_ = variant.last;
     step_.at(root_, Phase::backward);
-    Tensor gradient =
-        of.has_head ? ends_.backward(weights_, states.back()) : turns.of(chunk).gradient;
+    Tensor gradient = of.has_head ? ends_.backward(weights_, states.back()) : ends.gradient;
     for (std::size_t i = layers.size(); i-- > 0;) {
       step_.at(unit_of(layers[i]), Phase::backward);
       gradient = block_.backward(layers[i], states[i], gradient);
@@ -339,7 +328,7 @@ class Mcore {
     if (of.has_embedding)
       ends_.embedding_backward(weights_, gradient);
     else
-      turns.of(chunk).input_gradient = gradient;
+      ends.input_gradient = gradient;
   }
 
   /// The first and the last stage add their gradients of a tied embedding.
@@ -395,17 +384,6 @@ class Mcore {
     step_.memory_bound(KernelKind::cast, "part_whole_gradients",
                        {2 * bytes, AccessPattern::pieces});
     step_.free(joined);
-  }
-
-  void backward(const std::vector<Tensor>& states) {
-    step_.at(root_, Phase::backward);
-    Tensor gradient = ends_.backward(weights_, states.back());
-    for (std::size_t layer = units_.size(); layer-- > 0;) {
-      step_.at(units_[layer], Phase::backward);
-      gradient = block_.backward(weights_.layers[layer], states[layer], gradient);
-    }
-    step_.at(root_, Phase::backward);
-    ends_.embedding_backward(weights_, gradient);
   }
 
   // ---- Optimizer ---------------------------------------------------------------------------
@@ -484,7 +462,7 @@ class Mcore {
   McoreWeights weights_;
   std::vector<Side> sides_{};
   std::vector<Place> places_{};                ///< of all weights
-  std::vector<std::vector<Tensor>> states_{};  ///< of a pipeline's chunks: inputs of layers
+  std::vector<std::vector<Tensor>> states_{};  ///< of each chunk: inputs of layers
   bool gathers_ = false;                       ///< forward of a step's first microbatch
   bool reduces_ = false;                       ///< backward of its last
 };

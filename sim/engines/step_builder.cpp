@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan/live_buffers.hpp"
+#include "core/plan/pipeline.hpp"
 #include "core/plan/work.hpp"
 
 namespace mfsdp {
@@ -52,11 +53,9 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta, std::int64_
   program_.meta = meta;
   program_.config = config;
   const Mesh& mesh = config.mesh;
-  program_.classes.push_back({.role = "all", .ranks = mesh.world_size()});
-  if (const std::int64_t stages = mesh.size(Axis::pp); stages > 1)
-    program_.classes[0] = {.role = "stage_" + std::to_string(stage),
-                           .ranks = mesh.world_size() / stages,
-                           .at = {{.axis = Axis::pp, .index = stage}}};
+  const bool has_stages = mesh.size(Axis::pp) > 1;
+  program_.classes = {has_stages ? class_of_stage(mesh, stage)
+                                 : RankClass{.role = "all", .ranks = mesh.world_size()}};
   const bool has_outer = mesh.size(Axis::dp_outer) > 1;
   for (const StreamRole stream : kStreams)
     if (stream != StreamRole::outer || has_outer) add_stream(stream, to_string(stream));
@@ -76,7 +75,7 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta, std::int64_
   tensor_ = join({Axis::tp}, "tensor");
   context_ = join({Axis::cp}, "context");
   messages_.fill(join({Axis::pp}, "stages"));
-  if (mesh.size(Axis::pp) == 1) return;
+  if (!has_stages) return;
   model_ = join({Axis::pp, Axis::tp}, "model");
   for (const StreamId stream : kMessageStreams)
     program_.streams.push_back({.id = stream, .role = StreamRole::exchange});

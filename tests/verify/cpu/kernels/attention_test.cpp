@@ -306,9 +306,15 @@ TEST(Attention, LogSumExpOfTheFirstPositionIsItsOnlyScore) {
   EXPECT_DOUBLE_EQ(c.output[1], 6);
 }
 
-/// Queries of each part see keys in the order of ranks: outputs are those of the whole sequence, and
-/// gradients of keys add up to them.
-RC_GTEST_PROP(Attention, PartsOfASequenceMakeTheWhole, ()) {
+/// One sequence of which ranks have `parts`, with the gradient of its output and of its qkv.
+struct Divided {
+  AttentionCase c;
+  std::int64_t parts = 1;
+  Values d_output;
+  Values whole;
+};
+
+Divided any_divided() {
   AttentionCase c = any_case();
   c.s.batch = 1;
   const std::int64_t parts = *rc::gen::inRange(2, 5);
@@ -317,8 +323,15 @@ RC_GTEST_PROP(Attention, PartsOfASequenceMakeTheWhole, ()) {
   c = AttentionCase(c.s, 3);
   if (documents) c.cut_documents([](std::int64_t) { return *rc::gen::inRange(0, 3) == 0; });
   c.forward();
-  const Values d_output = c.random(std::ssize(c.output));
-  const Values whole = c.backward(d_output);
+  Values d_output = c.random(std::ssize(c.output));
+  Values whole = c.backward(d_output);
+  return {std::move(c), parts, std::move(d_output), std::move(whole)};
+}
+
+/// Queries of each part see keys in the order of ranks: outputs are those of the whole sequence, and
+/// gradients of keys add up to them.
+RC_GTEST_PROP(Attention, PartsOfASequenceMakeTheWhole, ()) {
+  auto [c, parts, d_output, whole] = any_divided();
   Values sum(whole.size(), 0.0);
   const std::int64_t keys = c.s.kv_heads * (c.s.head_dim + c.s.values());
   const std::int64_t queries = c.s.heads * c.s.head_dim;
@@ -394,16 +407,7 @@ Values rows_of(const Values& from, const AttentionShape& s, std::int64_t row, st
 /// A rank has the keys of one part after the other: merged outputs are those of the whole sequence,
 /// and gradients add up to them. A part of which no query sees a key adds nothing.
 RC_GTEST_PROP(Attention, StepsOfARingMakeTheWhole, ()) {
-  AttentionCase c = any_case();
-  c.s.batch = 1;
-  const std::int64_t parts = *rc::gen::inRange(2, 5);
-  c.s.seq_len = 2 * parts * *rc::gen::inRange(1, 4);
-  const bool documents = !c.positions.empty();
-  c = AttentionCase(c.s, 3);
-  if (documents) c.cut_documents([](std::int64_t) { return *rc::gen::inRange(0, 3) == 0; });
-  c.forward();
-  const Values d_output = c.random(std::ssize(c.output));
-  const Values whole = c.backward(d_output);
+  auto [c, parts, d_output, whole] = any_divided();
   Values sum(whole.size(), 0.0);
   const std::int64_t queries = c.s.heads * c.s.head_dim;
   const std::int64_t keys = c.s.kv_heads * c.s.head_dim;
