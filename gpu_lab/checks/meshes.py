@@ -87,7 +87,7 @@ def _pipeline(name: str, stages: int, blocks: int, microbatches: int) -> MeshTra
 
 
 def mesh_trainings() -> list[MeshTraining]:
-    """Every mesh of data ranks, meshes with experts, ranks that share sequences or blocks, and the shipped pipelines."""
+    """Every mesh of data ranks, meshes with experts, ranks that share sequences or blocks, stages, and the shipped pipelines."""
     trainings = [_pipeline("1f1b_2x4", 2, 2, 4), _pipeline("1f1b_4x8", 4, 4, 8), _pipeline("interleaved_2x2x4", 2, 4, 4),
                  _pipeline("zero_bubble_2x4", 2, 2, 4)]
     for ranks in range(2, 9):
@@ -107,6 +107,10 @@ def mesh_trainings() -> list[MeshTraining]:
                 common = f"--seq-len 64 --global-batch 8 --data synthetic {flags}".strip()
                 of = _training(f"{axis} {shared} on {ranks} ranks", ranks, common, f"--{axis} {shared}")
                 trainings.append(dataclasses.replace(of, heads=8, near=axis == "tp"))
+    common = "--model llama_tiny --exact-sums --seq-len 64 --global-batch 16 --data synthetic"
+    for ranks, mesh in ((2, "--pp 2"), (2, "--pp 2 --schedule gpipe"), (4, "--pp 2"), (4, "--pp 4 --strategy optim"),
+                        (4, "--pp 2 --strategy optim_grads"), (8, "--pp 2 --outer-dp 2"), (8, "--pp 4")):
+        trainings.append(_training(f"stages on {ranks} ranks, {mesh}", ranks, common, mesh))
     return trainings
 
 
