@@ -45,12 +45,13 @@ class DeviceArray {
     require(cudaMemcpy(values.data(), data_, bytes(), cudaMemcpyDefault));
     return values;
   }
-  /// All of it poison.
+  /// All of it poison, before any stream goes on.
   void resize(std::int64_t count) {
     cudaFree(std::exchange(data_, nullptr));
     count_ = static_cast<std::size_t>(count);
     require(cudaMalloc(&data_, bytes() + kMargin));
     require(cudaMemset(data_, 0xff, bytes() + kMargin));
+    require(cudaStreamSynchronize(nullptr));
   }
   /// The first elements; the rest stays as it is.
   void upload(const std::vector<T>& values) const {
