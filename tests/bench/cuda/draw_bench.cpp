@@ -5,8 +5,8 @@
 //
 // A row alternates the twelve GEMMs of a block of Llama-3-8B with runs of another kernel, for 1.2 SECONDS (1)
 // without pause; then SECONDS are timed. At the limit, energy is time: what the GEMMs gain beside the other
-// kernel is what that one spares, draw = 1 - (GEMMs alone - GEMMs in the row) / time of the other. Rows of GEMMs
-// alone stand before and after. Prints CSV; times in ms of a pass.
+// kernel is what that one spares, draw = 1 - (GEMMs alone - GEMMs in the row) / time of the other. GEMMs alone are
+// timed before and after, and the mean counts. Prints CSV; times in ms of a pass.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -250,27 +250,24 @@ int bench(double seconds) {
   Others others;
   const Part of_bf16{"bf16", [&] { bf16.run(); }};
   const Part of_fp8{"fp8", [&] { fp8.run(); }};
-  const auto print = [&](const Part& gemms, const Part& beside, double alone) {
-    const std::vector<double> times = settled({gemms, beside}, seconds);
-    fmt::print("{},{} x {},{:.4f},{:.4f},{:.3f}\n", gemms.name, beside.times, beside.name, times[0],
-               times[1], 1 - (alone - times[0]) / times[1]);
+  /// GEMMs alone, beside each of `others`, and alone again, as the GPU may have become warmer.
+  const auto rows = [&](const Part& gemms, std::vector<Part> parts) {
+    const double before = settled({gemms}, seconds).front();
+    std::vector<std::vector<double>> times;
+    for (Part& other : parts) {
+      other.times = std::max(1, static_cast<int>(before / 2 / settled({other}, 0.05).front()));
+      times.push_back(settled({gemms, other}, seconds));
+    }
+    const double after = settled({gemms}, seconds).front();
+    fmt::print("{0},,{1:.4f},,\n{0},,{2:.4f},,\n", gemms.name, before, after);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      fmt::print("{},{} x {},{:.4f},{:.4f},{:.3f}\n", gemms.name, parts[i].times, parts[i].name,
+                 times[i][0], times[i][1], 1 - ((before + after) / 2 - times[i][0]) / times[i][1]);
     std::fflush(stdout);
   };
-  for (const Part& gemms : {of_bf16, of_fp8}) {
-    const auto alone = [&] {
-      const double time = settled({gemms}, seconds).front();
-      fmt::print("{},,{:.4f},,\n", gemms.name, time);
-      return time;
-    };
-    const double before = alone();
-    for (Part& other : others.all()) {
-      other.times = std::max(1, static_cast<int>(before / 2 / settled({other}, 0.05).front()));
-      print(gemms, other, before);
-    }
-    alone();
-  }
-  const double alone = settled({of_bf16}, seconds).front();
-  print(of_bf16, of_fp8, alone);
+  rows(of_bf16, others.all());
+  rows(of_fp8, others.all());
+  rows(of_bf16, {of_fp8});
   return 0;
 }
 
