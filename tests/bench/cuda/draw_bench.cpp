@@ -1,4 +1,4 @@
-// What memory-bound kernels draw at a GPU's power limit, relative to the limit, and how fast GEMMs in
+// Measures what memory-bound kernels draw at a GPU's power limit, relative to the limit, and how fast GEMMs in
 // FP8 and in bf16 are at one clock.
 //
 //   draw_bench [SECONDS]
