@@ -53,10 +53,8 @@ void MicrobatchSchedule::emit_pass(PipelinePart part, Position position) {
   make_tensors();
   if (part == PipelinePart::forward) {
     fresh_waited_.clear();
-    if (reads_tokens()) emit_input();
     emit_uses(0, forward_uses_, {.first = true, .last = false}, false);
   } else {
-    receive(part);
     emit_uses(forward_uses_, uses_.size(), position, false);
   }
 }
