@@ -10,6 +10,9 @@
 // instances as their buffer. A tensor that backward reads, too, has one for each microbatch in
 // flight; others that are received have one for each that is received ahead. Others that are sent
 // have two, so that the kernel that writes the next one does not wait for the transfer.
+//
+// A receive begins with the last unit of the action that is launched before it (kLastUnit): one that
+// waits for its sender takes multiprocessors from kernels, and a unit's time hides a transfer.
 #include <algorithm>
 #include <set>
 #include <stdexcept>
@@ -150,6 +153,7 @@ void MicrobatchSchedule::emit_receives(PipelinePart part) {
   const std::int64_t from = stage.neighbour(-step_of(part));
   const std::string link = link_from(from, step_of(part), stage.count);
   const Phase phase = phase_of(part);
+  e_.wait(StreamRole::recv, phase, std::string(kLastUnit));
   for (const Crossing& tensor : received_) {
     if (part_of(tensor.step) != part) continue;
     const Buffer& buffer = e_.at(tensor.buffer);
