@@ -1,0 +1,409 @@
+// Attention of ranks that share sequences: what all parts make together is attention of whole
+// sequences in double. Keys are those of all parts (all_gather) or of one after the other (a ring).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gpu_backend/cuda/attention.hpp"
+#include "gpu_backend/cuda/kernels/grouped.hpp"
+#include "gpu_backend/cuda/kernels/ring.hpp"
+#include "gpu_backend/cuda/warpgroup_attention.hpp"
+#include "tests/gpu_backend/cuda/device/attention_reference.hpp"
+#include "tests/gpu_backend/cuda/device/device_array.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+enum class KeyExchange { all_gather, ring };
+/// Which kernels a call is expected to get.
+enum class Kernels { warpgroups, plain };
+
+/// Sequences of which each part has a place for every row, and what the parts have made so far.
+template <class T>
+class SharedSequences {
+ public:
+  SharedSequences(const AttentionSizes& sizes, std::int64_t parts, KeyExchange exchange,
+                  Kernels kernels)
+      : s_(sizes),
+        parts_(parts),
+        exchange_(exchange),
+        kernels_(kernels),
+        planner_(AttentionPlanner::create()),
+        qkv_(random_values<T>(s_.tokens() * s_.row(), 1)),
+        d_output_(random_values<T>(s_.tokens() * s_.width(), 2)),
+        positions_(s_.positions()),
+        output(d_output_.size()),
+        log_sum_exp(static_cast<std::size_t>(s_.tokens() * s_.heads)),
+        d_qkv(qkv_.size()) {}
+
+  void run() {
+    ASSERT_TRUE(planner_) << planner_.error().message();
+    for (std::int64_t part = 0; part < parts_; ++part) ASSERT_NO_FATAL_FAILURE(run_part(part));
+    const Reference want = reference(s_, widened(qkv_), widened(d_output_));
+    EXPECT_LT(relative_error(output, want.output), kTolerance<T>);
+    EXPECT_LT(relative_error(log_sum_exp, want.log_sum_exp), 1e-5);
+    const std::int64_t key = s_.width();
+    const std::int64_t value = key + s_.kv_heads * s_.head_dim;
+    EXPECT_LT(error_of(want, 0, key), kTolerance<T>) << "dQ";
+    EXPECT_LT(error_of(want, key, value), kTolerance<T>) << "dK";
+    EXPECT_LT(error_of(want, value, s_.row()), kTolerance<T>) << "dV";
+  }
+
+ private:
+  using Shape = kernels::AttentionShape;
+
+  [[nodiscard]] Shape shape(std::int64_t part, std::int64_t shift) const {
+    return {.batch = s_.batch,
+            .heads = s_.heads,
+            .kv_heads = s_.kv_heads,
+            .seq_len = s_.seq_len,
+            .head_dim = s_.head_dim,
+            .share = {.parts = parts_, .part = part, .is_part = true},
+            .key_parts = exchange_ == KeyExchange::ring ? 1 : 0,
+            .shift = shift,
+            .window = s_.window,
+            .query_scalar = s_.query_scalar,
+            .score_cap = s_.score_cap,
+            .positions = s_.document > 0 ? positions_.data() + 1 : nullptr};
+  }
+  [[nodiscard]] std::int64_t key_cols() const { return s_.row() - s_.width(); }
+  /// The place of a key's row.
+  [[nodiscard]] static std::int64_t key_place(const Shape& of, std::int64_t row) {
+    return of.has_all_keys() ? of.share.gathered_place(row, of.seq_len)
+                             : of.share.before(of.shift).place(row, of.seq_len);
+  }
+  /// `visit(token, row)`: for each row of the part's queries or of the keys.
+  void for_queries(const Shape& of, const std::function<void(std::int64_t, std::int64_t)>& visit) {
+    for (std::int64_t b = 0; b < s_.batch; ++b)
+      for (std::int64_t row = 0; row < of.queries(); ++row)
+        visit(b * s_.seq_len + of.place(row), b * of.queries() + row);
+  }
+  void for_keys(const Shape& of, const std::function<void(std::int64_t, std::int64_t)>& visit) {
+    for (std::int64_t b = 0; b < s_.batch; ++b)
+      for (std::int64_t row = 0; row < of.keys(); ++row)
+        visit(b * s_.seq_len + key_place(of, row), b * of.keys() + row);
+  }
+  [[nodiscard]] std::vector<T> keys_of(const Shape& of) {
+    std::vector<T> keys(static_cast<std::size_t>(s_.batch * of.keys() * key_cols()));
+    for_keys(of, [&](std::int64_t token, std::int64_t row) {
+      std::copy_n(qkv_.begin() + token * s_.row() + s_.width(), key_cols(),
+                  keys.begin() + row * key_cols());
+    });
+    return keys;
+  }
+  /// Columns [0, width) of the queries' rows.
+  [[nodiscard]] std::vector<T> rows_of(const Shape& of, const std::vector<T>& all,
+                                       std::int64_t row_cols) {
+    std::vector<T> rows(static_cast<std::size_t>(s_.batch * of.queries() * s_.width()));
+    for_queries(of, [&](std::int64_t token, std::int64_t row) {
+      std::copy_n(all.begin() + token * row_cols, s_.width(), rows.begin() + row * s_.width());
+    });
+    return rows;
+  }
+
+  template <class Call>
+  void launch(const Call& call) {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      const auto takes = warpgroups_take(call);
+      ASSERT_TRUE(takes) << takes.error().message();
+      ASSERT_EQ(*takes, kernels_ == Kernels::warpgroups);
+    }
+    const auto launch = planner_->bind(call, nullptr);
+    ASSERT_TRUE(launch) << launch.error().message();
+    const auto ran = (*launch)();
+    ASSERT_TRUE(ran) << ran.error().message();
+  }
+
+  void run_part(std::int64_t part) {
+    const Shape own = shape(part, 0);
+    const std::int64_t rows = s_.batch * own.queries();
+    const std::int64_t steps = exchange_ == KeyExchange::ring ? parts_ : 1;
+    const DeviceArray<T> query(rows_of(own, qkv_, s_.row()));
+    const DeviceArray<T> d_out(rows_of(own, d_output_, s_.width()));
+    const auto view = [&](auto* data, std::int64_t count, std::int64_t row, std::int64_t column) {
+      return kernels::heads_in_rows(data, count, s_.head_dim, row, column);
+    };
+    const auto read = [](const DeviceArray<T>& of) -> const T* { return of.data(); };
+    const std::int64_t values = s_.kv_heads * s_.head_dim;
+    const DeviceArray<T> out(rows * s_.width());
+    const DeviceArray<T> part_out(rows * s_.width());
+    const DeviceArray<float> sums(rows * s_.heads);
+    const DeviceArray<float> part_sums(rows * s_.heads);
+    const DeviceArray<std::uint8_t> workspace(256);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const Shape of = shape(part, step);
+      const DeviceArray<T> keys(keys_of(of));
+      launch(kernels::AttentionForward<T>{
+          .shape = of,
+          .query = view(read(query), of.queries(), s_.width(), 0),
+          .key = view(read(keys), of.keys(), key_cols(), 0),
+          .value = view(read(keys), of.keys(), key_cols(), values),
+          .output = view(step == 0 ? out.data() : part_out.data(), of.queries(), s_.width(), 0),
+          .log_sum_exp = step == 0 ? sums.data() : part_sums.data(),
+          .workspace = workspace.as_bytes()});
+      if (step == 0) continue;
+      ASSERT_TRUE(attention_merge(kernels::AttentionMerge<T>{.rows = rows,
+                                                             .heads = s_.heads,
+                                                             .head_dim = s_.head_dim,
+                                                             .output = out.data(),
+                                                             .log_sum_exp = sums.data(),
+                                                             .other = part_out.data(),
+                                                             .other_log_sum_exp = part_sums.data()},
+                                  nullptr));
+    }
+    const DeviceArray<T> d_query(rows * s_.width());
+    const DeviceArray<T> part_d_query(rows * s_.width());
+    DeviceArray<float> d_query_sum(rows * s_.width());
+    DeviceArray<float> row_sums(rows * s_.heads);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const Shape of = shape(part, step);
+      const DeviceArray<T> keys(keys_of(of));
+      const DeviceArray<T> d_keys(s_.batch * of.keys() * key_cols());
+      d_query_sum.poison();
+      row_sums.poison();
+      launch(kernels::AttentionBackward<T>{
+          .shape = of,
+          .query = view(read(query), of.queries(), s_.width(), 0),
+          .key = view(read(keys), of.keys(), key_cols(), 0),
+          .value = view(read(keys), of.keys(), key_cols(), values),
+          .output = view(read(out), of.queries(), s_.width(), 0),
+          .d_output = view(read(d_out), of.queries(), s_.width(), 0),
+          .log_sum_exp = sums.data(),
+          .d_query =
+              view(step == 0 ? d_query.data() : part_d_query.data(), of.queries(), s_.width(), 0),
+          .d_key = view(d_keys.data(), of.keys(), key_cols(), 0),
+          .d_value = view(d_keys.data(), of.keys(), key_cols(), values),
+          .d_query_sum = d_query_sum.data(),
+          .row_sums = row_sums.data(),
+          .workspace = workspace.as_bytes()});
+      if (step > 0) {
+        ASSERT_TRUE(add_rows(kernels::AddRows<T>{.rows = rows,
+                                                 .cols = s_.width(),
+                                                 .output = d_query.data(),
+                                                 .input = part_d_query.data()},
+                             nullptr));
+      }
+      const std::vector<T> made = d_keys.download();
+      for_keys(of, [&](std::int64_t token, std::int64_t row) {
+        for (std::int64_t i = 0; i < key_cols(); ++i)
+          d_qkv[at(token * s_.row() + s_.width() + i)] += widen(made[at(row * key_cols() + i)]);
+      });
+      EXPECT_TRUE(d_keys.margin_is_whole());
+    }
+    const std::vector<T> made = out.download();
+    const std::vector<T> d_queries = d_query.download();
+    const std::vector<float> all_sums = sums.download();
+    for_queries(own, [&](std::int64_t token, std::int64_t row) {
+      for (std::int64_t i = 0; i < s_.width(); ++i) {
+        output[at(token * s_.width() + i)] = widen(made[at(row * s_.width() + i)]);
+        d_qkv[at(token * s_.row() + i)] = widen(d_queries[at(row * s_.width() + i)]);
+      }
+      for (std::int64_t h = 0; h < s_.heads; ++h)
+        log_sum_exp[at(token * s_.heads + h)] = all_sums[at(row * s_.heads + h)];
+    });
+    for (const bool whole :
+         {out.margin_is_whole(), part_out.margin_is_whole(), sums.margin_is_whole(),
+          part_sums.margin_is_whole(), d_query.margin_is_whole(), part_d_query.margin_is_whole(),
+          d_query_sum.margin_is_whole(), workspace.margin_is_whole()})
+      EXPECT_TRUE(whole);
+  }
+
+  [[nodiscard]] static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+  /// Of columns of the gradient's rows.
+  [[nodiscard]] double error_of(const Reference& want, std::int64_t begin, std::int64_t end) const {
+    std::vector<double> got;
+    std::vector<double> expected;
+    for (std::int64_t row = 0; row < s_.tokens(); ++row)
+      for (std::int64_t i = begin; i < end; ++i) {
+        got.push_back(d_qkv[at(row * s_.row() + i)]);
+        expected.push_back(want.d_qkv[at(row * s_.row() + i)]);
+      }
+    return relative_error(got, expected);
+  }
+
+  AttentionSizes s_;
+  std::int64_t parts_;
+  KeyExchange exchange_;
+  Kernels kernels_;
+  Result<AttentionPlanner> planner_;
+  std::vector<T> qkv_, d_output_;
+  DeviceArray<std::int32_t> positions_;
+
+ public:
+  std::vector<double> output, log_sum_exp, d_qkv;
+};
+
+template <class T>
+void expect_parts_make_the_whole(const AttentionSizes& sizes, std::int64_t parts, Kernels kernels) {
+  for (const KeyExchange exchange : {KeyExchange::all_gather, KeyExchange::ring}) {
+    if (exchange == KeyExchange::all_gather && sizes.batch > 1) continue;
+    SCOPED_TRACE(sizes.text() + " parts " + std::to_string(parts) +
+                 (exchange == KeyExchange::ring ? " ring" : " all_gather"));
+    SharedSequences<T>(sizes, parts, exchange, kernels).run();
+  }
+}
+
+/// Chunks of one tile and several.
+void expect_right_by_warpgroups(const AttentionSizes& sizes) {
+  const auto has = has_warpgroups();
+  ASSERT_TRUE(has) << has.error().message();
+  if (!*has) GTEST_SKIP() << "no GPU of compute capability 9.0";
+  AttentionSizes s = sizes;
+  s.seq_len = 512;
+  expect_parts_make_the_whole<Bf16>(s, 2, Kernels::warpgroups);
+  s.seq_len = 768;
+  expect_parts_make_the_whole<Bf16>(s, 3, Kernels::warpgroups);
+  s.seq_len = 1024;
+  expect_parts_make_the_whole<Bf16>(s, 2, Kernels::warpgroups);
+}
+
+TEST(AttentionParts, ByWarpgroupsMakeTheWhole) {
+  for (const std::int64_t head_dim : {64, 96, 128, 256}) {
+    expect_right_by_warpgroups({.heads = 4, .kv_heads = 2, .head_dim = head_dim});
+    expect_right_by_warpgroups(
+        {.batch = 2, .heads = 4, .kv_heads = 4, .head_dim = head_dim, .query_scalar = 2.5});
+  }
+}
+
+// Windows of two tokens and a few, and longer than a chunk.
+TEST(AttentionParts, ByWarpgroupsWithWindowsMakeTheWhole) {
+  for (const std::int64_t head_dim : {64, 96, 128, 256})
+    for (const std::int64_t window : {2, 100, 300})
+      expect_right_by_warpgroups(
+          {.heads = 4, .kv_heads = 1, .head_dim = head_dim, .window = window});
+}
+
+TEST(AttentionParts, ByWarpgroupsWithCapsMakeTheWhole) {
+  for (const std::int64_t head_dim : {128, 256})
+    for (const std::int64_t window : {0, 150})
+      expect_right_by_warpgroups({.heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = head_dim,
+                                  .window = window,
+                                  .query_scalar = 2.5,
+                                  .score_cap = 3});
+}
+
+// Documents of one token and a few, and longer than a tile.
+TEST(AttentionParts, ByWarpgroupsBetweenDocumentsMakeTheWhole) {
+  for (const std::int64_t head_dim : {64, 96, 128, 256})
+    for (const std::int64_t document : {1, 70, 200})
+      expect_right_by_warpgroups({.heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = head_dim,
+                                  .window = document == 70 ? 90 : 0,
+                                  .document = document});
+}
+
+template <class T>
+void expect_right_by_plain_kernels() {
+  expect_parts_make_the_whole<T>({1, 4, 2, 48, 16}, 4, Kernels::plain);
+  expect_parts_make_the_whole<T>({2, 3, 1, 36, 20}, 3, Kernels::plain);
+  expect_parts_make_the_whole<T>({2, 3, 1, 40, 8, 11, 2.5, 1.5}, 2, Kernels::plain);
+  expect_parts_make_the_whole<T>({.heads = 2, .seq_len = 48, .head_dim = 8, .document = 5}, 3,
+                                 Kernels::plain);
+  expect_parts_make_the_whole<T>({1, 4, 1, 200, 128, 33}, 2, Kernels::plain);
+}
+
+TEST(AttentionParts, InSinglePrecisionMakeTheWhole) { expect_right_by_plain_kernels<float>(); }
+TEST(AttentionParts, OfOddLengthsMakeTheWhole) { expect_right_by_plain_kernels<Bf16>(); }
+TEST(AttentionParts, InFp16MakeTheWhole) { expect_right_by_plain_kernels<Fp16>(); }
+
+/// Rows that see keys of both sets, of one, and of none.
+template <class T>
+void expect_merged(std::int64_t rows, std::int64_t heads, std::int64_t head_dim) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const std::vector<T> a = random_values<T>(rows * heads * head_dim, 1);
+  const std::vector<T> b = random_values<T>(rows * heads * head_dim, 2);
+  std::vector<float> sum_a = random_values<float>(rows * heads, 3, 5);
+  std::vector<float> sum_b = random_values<float>(rows * heads, 4, 5);
+  for (std::size_t i = 0; i < sum_a.size(); ++i) {
+    if (i % 3 == 1) sum_a[i] = kNone;
+    if (i % 4 == 1) sum_b[i] = kNone;
+  }
+  std::vector<double> want, want_sums;
+  for (std::size_t i = 0; i < sum_a.size(); ++i) {
+    const bool only_a = sum_b[i] == kNone;
+    const double share = only_a ? 1 : 1 / (1 + std::exp(double{sum_b[i]} - double{sum_a[i]}));
+    for (std::size_t d = 0; d < static_cast<std::size_t>(head_dim); ++d) {
+      const std::size_t e = i * static_cast<std::size_t>(head_dim) + d;
+      want.push_back(share * widen(a[e]) + (1 - share) * widen(b[e]));
+    }
+    want_sums.push_back(only_a ? double{sum_a[i]}
+                               : std::log(std::exp(double{sum_a[i]}) + std::exp(double{sum_b[i]})));
+  }
+  const DeviceArray<T> output(a), other(b);
+  const DeviceArray<float> sums(sum_a), other_sums(sum_b);
+  ASSERT_TRUE(attention_merge(kernels::AttentionMerge<T>{.rows = rows,
+                                                         .heads = heads,
+                                                         .head_dim = head_dim,
+                                                         .output = output.data(),
+                                                         .log_sum_exp = sums.data(),
+                                                         .other = other.data(),
+                                                         .other_log_sum_exp = other_sums.data()},
+                              nullptr));
+  EXPECT_LT(relative_error(output.download(), want), kTolerance<T>);
+  const std::vector<float> got = sums.download();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (std::isinf(want_sums[i])) {
+      EXPECT_EQ(got[i], kNone);
+      continue;
+    }
+    EXPECT_NEAR(got[i], want_sums[i], 1e-5 * (1 + std::abs(want_sums[i])));
+  }
+  EXPECT_TRUE(output.margin_is_whole() && sums.margin_is_whole());
+}
+
+TEST(Ring, MergesByLogSumExp) {
+  expect_merged<Bf16>(65, 4, 128);
+  expect_merged<Bf16>(33, 3, 96);
+  expect_merged<Fp16>(7, 5, 20);
+  expect_merged<float>(50, 2, 64);
+  expect_merged<float>(9, 1, 7);
+}
+
+template <class T>
+void expect_rows(std::int64_t rows, std::int64_t queries, std::int64_t keys) {
+  const std::int64_t row = queries + 2 * keys;
+  const std::vector<T> all = random_values<T>(rows * row, 1);
+  const DeviceArray<T> qkv(all), taken(rows * 2 * keys), joined(rows * row), sums(all);
+  ASSERT_TRUE(
+      take_keys(kernels::TakeKeys<T>{.columns = {.rows = rows, .key_cols = keys},
+                                     .key = {.data = qkv.data() + queries, .row = row},
+                                     .value = {.data = qkv.data() + queries + keys, .row = row},
+                                     .output = taken.data()},
+                nullptr));
+  ASSERT_TRUE(join_keys(
+      kernels::JoinKeys<T>{.columns = {.rows = rows, .query_cols = queries, .key_cols = keys},
+                           .query = {.data = qkv.data(), .row = row},
+                           .key_value = taken.data(),
+                           .output = joined.data()},
+      nullptr));
+  EXPECT_EQ(widened(joined.download()), widened(all));
+  EXPECT_TRUE(taken.margin_is_whole() && joined.margin_is_whole());
+  ASSERT_TRUE(add_rows(
+      kernels::AddRows<T>{.rows = rows, .cols = row, .output = sums.data(), .input = joined.data()},
+      nullptr));
+  std::vector<double> twice = widened(all);
+  for (double& value : twice) value *= 2;
+  EXPECT_EQ(widened(sums.download()), twice);
+  EXPECT_TRUE(sums.margin_is_whole());
+}
+
+TEST(Ring, TakesJoinsAndAddsRows) {
+  expect_rows<Bf16>(33, 64, 16);
+  expect_rows<Bf16>(5, 3, 7);
+  expect_rows<Fp16>(9, 40, 8);
+  expect_rows<float>(17, 12, 4);
+  expect_rows<float>(3, 5, 1);
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda
