@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpu_lab.checks.device import Check
 
 STEPS = 3
-NEAR_STEPS = 50  # of ranks that share blocks
+NEAR_STEPS = 50  # of ranks that share blocks or attention
 NEAR = 0.05  # of their losses and one rank's
 LIMIT = 420.0  # seconds after which no training is begun
 LOSS_BOUND = 2e-6  # of the loss: ranks' sums of losses are added in another order
@@ -38,7 +38,8 @@ LOSS_BOUND = 2e-6  # of the loss: ranks' sums of losses are added in another ord
 class MeshTraining:
     """A training of several ranks. `alone`: flags of the same training on one rank. `blocks`: of the pipelines' model.
 
-    `heads`: of the model of ranks that share sequences or blocks. `near`: ranks share blocks, so sums are rounded otherwise.
+    `heads`: of the model of ranks that share sequences or blocks. `near`: sums are rounded otherwise, as ranks share blocks, or attention of a
+    sequence.
     """
 
     name: str
@@ -86,6 +87,14 @@ def _pipeline(name: str, stages: int, blocks: int, microbatches: int) -> MeshTra
     return MeshTraining(name, stages, plan, tuple(alone.split()), blocks)
 
 
+def _of_chunks(shared: int, ranks: int, exchange: str, tokens: int) -> MeshTraining:
+    """Ranks that share sequences of so many tokens, and have chunks of them."""
+    common = f"--seq-len {tokens} --global-batch 8 --data synthetic"
+    name = f"cp {shared} by {exchange} on {ranks} ranks, {tokens} tokens"
+    of = _training(name, ranks, common, f"--cp {shared} --cp-comm {exchange}")
+    return dataclasses.replace(of, heads=8 if tokens == 64 else 4, near=True)
+
+
 def mesh_trainings() -> list[MeshTraining]:
     """Every mesh of data ranks, meshes with experts, ranks that share sequences or blocks, and the shipped pipelines."""
     trainings = [_pipeline("1f1b_2x4", 2, 2, 4), _pipeline("1f1b_4x8", 4, 4, 8), _pipeline("interleaved_2x2x4", 2, 4, 4),
@@ -107,6 +116,10 @@ def mesh_trainings() -> list[MeshTraining]:
                 common = f"--seq-len 64 --global-batch 8 --data synthetic {flags}".strip()
                 of = _training(f"{axis} {shared} on {ranks} ranks", ranks, common, f"--{axis} {shared}")
                 trainings.append(dataclasses.replace(of, heads=8, near=axis == "tp"))
+            for exchange in ("all_gather", "p2p"):
+                trainings.append(_of_chunks(shared, ranks, exchange, 64))
+    # Chunks of whole tiles, which the warpgroup kernels of attention take.
+    trainings += [_of_chunks(2, 2, "all_gather", 512), _of_chunks(4, 4, "p2p", 1024)]
     return trainings
 
 
