@@ -46,66 +46,67 @@ double pairs_of(const AttentionShape& s) {
 }
 
 /// The memory of a call, which reads random numbers.
-struct PartCall {
+class PartCall {
+ public:
   explicit PartCall(const AttentionShape& shape)
-      : s(shape),
-        query(s.queries() * kHeads * kDim),
-        keys(s.keys() * 2 * kKeyHeads * kDim),
-        output(s.queries() * kHeads * kDim),
-        d_output(s.queries() * kHeads * kDim),
-        d_query(s.queries() * kHeads * kDim),
-        d_keys(s.keys() * 2 * kKeyHeads * kDim),
-        log_sum_exp(s.queries() * kHeads),
-        d_query_sum(s.queries() * kHeads * kDim),
-        row_sums(s.queries() * kHeads),
-        workspace(std::max<std::int64_t>(warpgroup_backward_workspace(s), 256)) {
-    for (DeviceArray<Bf16>* array : {&query, &keys, &output, &d_output}) fill(*array, 1);
+      : s_(shape),
+        query_(s_.queries() * kHeads * kDim),
+        keys_(s_.keys() * 2 * kKeyHeads * kDim),
+        output_(s_.queries() * kHeads * kDim),
+        d_output_(s_.queries() * kHeads * kDim),
+        d_query_(s_.queries() * kHeads * kDim),
+        d_keys_(s_.keys() * 2 * kKeyHeads * kDim),
+        log_sum_exp_(s_.queries() * kHeads),
+        d_query_sum_(s_.queries() * kHeads * kDim),
+        row_sums_(s_.queries() * kHeads),
+        workspace_(std::max<std::int64_t>(warpgroup_backward_workspace(s_), 256)) {
+    for (DeviceArray<Bf16>* array : {&query_, &keys_, &output_, &d_output_}) fill(*array, 1);
   }
 
   [[nodiscard]] kernels::AttentionForward<Bf16> forward() const {
-    const Bf16* const queries = query.data();
-    const Bf16* const columns = keys.data();
-    return {.shape = s,
+    const Bf16* const queries = query_.data();
+    const Bf16* const columns = keys_.data();
+    return {.shape = s_,
             .query = of_queries(queries),
             .key = of_keys(columns, 0),
             .value = of_keys(columns, kKeyHeads),
-            .output = of_queries(output.data()),
-            .log_sum_exp = log_sum_exp.data(),
-            .workspace = workspace.as_bytes()};
+            .output = of_queries(output_.data()),
+            .log_sum_exp = log_sum_exp_.data(),
+            .workspace = workspace_.as_bytes()};
   }
   [[nodiscard]] kernels::AttentionBackward<Bf16> backward() const {
     const kernels::AttentionForward<Bf16> f = forward();
-    const Bf16* const made = output.data();
-    const Bf16* const d_made = d_output.data();
-    return {.shape = s,
+    const Bf16* const made = output_.data();
+    const Bf16* const d_made = d_output_.data();
+    return {.shape = s_,
             .query = f.query,
             .key = f.key,
             .value = f.value,
             .output = of_queries(made),
             .d_output = of_queries(d_made),
-            .log_sum_exp = log_sum_exp.data(),
-            .d_query = of_queries(d_query.data()),
-            .d_key = of_keys(d_keys.data(), 0),
-            .d_value = of_keys(d_keys.data(), kKeyHeads),
-            .d_query_sum = d_query_sum.data(),
-            .row_sums = row_sums.data(),
-            .workspace = workspace.as_bytes()};
+            .log_sum_exp = log_sum_exp_.data(),
+            .d_query = of_queries(d_query_.data()),
+            .d_key = of_keys(d_keys_.data(), 0),
+            .d_value = of_keys(d_keys_.data(), kKeyHeads),
+            .d_query_sum = d_query_sum_.data(),
+            .row_sums = row_sums_.data(),
+            .workspace = workspace_.as_bytes()};
   }
 
  private:
   template <class T>
   [[nodiscard]] kernels::HeadView<T> of_queries(T* data) const {
-    return heads(data, s.queries(), kDim, kHeads * kDim, 0);
+    return heads(data, s_.queries(), kDim, kHeads * kDim, 0);
   }
   template <class T>
   [[nodiscard]] kernels::HeadView<T> of_keys(T* data, std::int64_t first) const {
-    return heads(data, s.keys(), kDim, 2 * kKeyHeads * kDim, first);
+    return heads(data, s_.keys(), kDim, 2 * kKeyHeads * kDim, first);
   }
 
-  AttentionShape s;
-  DeviceArray<Bf16> query, keys, output, d_output, d_query, d_keys;
-  DeviceArray<float> log_sum_exp, d_query_sum, row_sums;
-  DeviceArray<std::uint8_t> workspace;
+  AttentionShape s_;
+  DeviceArray<Bf16> query_, keys_, output_, d_output_, d_query_, d_keys_;
+  DeviceArray<float> log_sum_exp_, d_query_sum_, row_sums_;
+  DeviceArray<std::uint8_t> workspace_;
 };
 
 class PartsBench {

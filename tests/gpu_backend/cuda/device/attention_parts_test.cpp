@@ -39,9 +39,9 @@ class SharedSequences {
         qkv_(random_values<T>(s_.tokens() * s_.row(), 1)),
         d_output_(random_values<T>(s_.tokens() * s_.width(), 2)),
         positions_(s_.positions()),
-        output(d_output_.size()),
-        log_sum_exp(static_cast<std::size_t>(s_.tokens() * s_.heads)),
-        d_qkv(qkv_.size()) {}
+        output_(d_output_.size()),
+        log_sum_exp_(static_cast<std::size_t>(s_.tokens() * s_.heads)),
+        d_qkv_(qkv_.size()) {}
 
   /// `known`: the right results of these sizes, if a call has computed them.
   void run(std::optional<Reference>& known) {
@@ -49,8 +49,8 @@ class SharedSequences {
     for (std::int64_t part = 0; part < parts_; ++part) ASSERT_NO_FATAL_FAILURE(run_part(part));
     if (!known) known = reference(s_, widened(qkv_), widened(d_output_));
     const Reference& want = *known;
-    EXPECT_LT(relative_error(output, want.output), kTolerance<T>);
-    EXPECT_LT(relative_error(log_sum_exp, want.log_sum_exp), 1e-5);
+    EXPECT_LT(relative_error(output_, want.output), kTolerance<T>);
+    EXPECT_LT(relative_error(log_sum_exp_, want.log_sum_exp), 1e-5);
     const std::int64_t key = s_.width();
     const std::int64_t value = key + s_.kv_heads * s_.head_dim;
     EXPECT_LT(error_of(want, 0, key), kTolerance<T>) << "dQ";
@@ -123,98 +123,133 @@ class SharedSequences {
     ASSERT_TRUE(ran) << ran.error().message();
   }
 
+  /// The memory of a part's queries.
+  struct PartMemory {
+    PartMemory(SharedSequences& of, const Shape& own)
+        : rows(of.s_.batch * own.queries()),
+          query(of.rows_of(own, of.qkv_, of.s_.row())),
+          d_out(of.rows_of(own, of.d_output_, of.s_.width())),
+          out(rows * of.s_.width()),
+          part_out(rows * of.s_.width()),
+          d_query(rows * of.s_.width()),
+          part_d_query(rows * of.s_.width()),
+          sums(rows * of.s_.heads),
+          part_sums(rows * of.s_.heads),
+          d_query_sum(rows * of.s_.width()),
+          row_sums(rows * of.s_.heads),
+          workspace(256) {}
+
+    void expect_margins() const {
+      for (const bool whole :
+           {out.margin_is_whole(), part_out.margin_is_whole(), sums.margin_is_whole(),
+            part_sums.margin_is_whole(), d_query.margin_is_whole(), part_d_query.margin_is_whole(),
+            d_query_sum.margin_is_whole(), workspace.margin_is_whole()})
+        EXPECT_TRUE(whole);
+    }
+
+    std::int64_t rows;
+    DeviceArray<T> query, d_out, out, part_out, d_query, part_d_query;
+    DeviceArray<float> sums, part_sums, d_query_sum, row_sums;
+    DeviceArray<std::uint8_t> workspace;
+  };
+
+  template <class U>
+  [[nodiscard]] kernels::HeadView<U> of_queries(const Shape& of, U* data) const {
+    return kernels::heads_in_rows(data, of.queries(), s_.head_dim, s_.width(), 0);
+  }
+  template <class U>
+  [[nodiscard]] kernels::HeadView<U> of_keys(const Shape& of, U* data) const {
+    return kernels::heads_in_rows(data, of.keys(), s_.head_dim, key_cols(), 0);
+  }
+  template <class U>
+  [[nodiscard]] kernels::HeadView<U> of_values(const Shape& of, U* data) const {
+    return kernels::heads_in_rows(data, of.keys(), s_.head_dim, key_cols(),
+                                  s_.kv_heads * s_.head_dim);
+  }
+
   void run_part(std::int64_t part) {
     const Shape own = shape(part, 0);
-    const std::int64_t rows = s_.batch * own.queries();
     const std::int64_t steps = exchange_ == KeyExchange::ring ? parts_ : 1;
-    const DeviceArray<T> query(rows_of(own, qkv_, s_.row()));
-    const DeviceArray<T> d_out(rows_of(own, d_output_, s_.width()));
-    const auto view = [&](auto* data, std::int64_t count, std::int64_t row, std::int64_t column) {
-      return kernels::heads_in_rows(data, count, s_.head_dim, row, column);
-    };
-    const auto read = [](const DeviceArray<T>& of) -> const T* { return of.data(); };
-    const std::int64_t values = s_.kv_heads * s_.head_dim;
-    const DeviceArray<T> out(rows * s_.width());
-    const DeviceArray<T> part_out(rows * s_.width());
-    const DeviceArray<float> sums(rows * s_.heads);
-    const DeviceArray<float> part_sums(rows * s_.heads);
-    const DeviceArray<std::uint8_t> workspace(256);
-    for (std::int64_t step = 0; step < steps; ++step) {
-      const Shape of = shape(part, step);
-      const DeviceArray<T> keys(keys_of(of));
-      launch(kernels::AttentionForward<T>{
-          .shape = of,
-          .query = view(read(query), of.queries(), s_.width(), 0),
-          .key = view(read(keys), of.keys(), key_cols(), 0),
-          .value = view(read(keys), of.keys(), key_cols(), values),
-          .output = view(step == 0 ? out.data() : part_out.data(), of.queries(), s_.width(), 0),
-          .log_sum_exp = step == 0 ? sums.data() : part_sums.data(),
-          .workspace = workspace.as_bytes()});
-      if (step == 0) continue;
-      ASSERT_TRUE(attention_merge(kernels::AttentionMerge<T>{.rows = rows,
-                                                             .heads = s_.heads,
-                                                             .head_dim = s_.head_dim,
-                                                             .output = out.data(),
-                                                             .log_sum_exp = sums.data(),
-                                                             .other = part_out.data(),
-                                                             .other_log_sum_exp = part_sums.data()},
-                                  nullptr));
-    }
-    const DeviceArray<T> d_query(rows * s_.width());
-    const DeviceArray<T> part_d_query(rows * s_.width());
-    DeviceArray<float> d_query_sum(rows * s_.width());
-    DeviceArray<float> row_sums(rows * s_.heads);
-    for (std::int64_t step = 0; step < steps; ++step) {
-      const Shape of = shape(part, step);
-      const DeviceArray<T> keys(keys_of(of));
-      const DeviceArray<T> d_keys(s_.batch * of.keys() * key_cols());
-      d_query_sum.poison();
-      row_sums.poison();
-      launch(kernels::AttentionBackward<T>{
-          .shape = of,
-          .query = view(read(query), of.queries(), s_.width(), 0),
-          .key = view(read(keys), of.keys(), key_cols(), 0),
-          .value = view(read(keys), of.keys(), key_cols(), values),
-          .output = view(read(out), of.queries(), s_.width(), 0),
-          .d_output = view(read(d_out), of.queries(), s_.width(), 0),
-          .log_sum_exp = sums.data(),
-          .d_query =
-              view(step == 0 ? d_query.data() : part_d_query.data(), of.queries(), s_.width(), 0),
-          .d_key = view(d_keys.data(), of.keys(), key_cols(), 0),
-          .d_value = view(d_keys.data(), of.keys(), key_cols(), values),
-          .d_query_sum = d_query_sum.data(),
-          .row_sums = row_sums.data(),
-          .workspace = workspace.as_bytes()});
-      if (step > 0) {
-        ASSERT_TRUE(add_rows(kernels::AddRows<T>{.rows = rows,
-                                                 .cols = s_.width(),
-                                                 .output = d_query.data(),
-                                                 .input = part_d_query.data()},
-                             nullptr));
-      }
-      const std::vector<T> made = d_keys.download();
-      for_keys(of, [&](std::int64_t token, std::int64_t row) {
-        for (std::int64_t i = 0; i < key_cols(); ++i)
-          d_qkv[at(token * s_.row() + s_.width() + i)] += widen(made[at(row * key_cols() + i)]);
-      });
-      EXPECT_TRUE(d_keys.margin_is_whole());
-    }
-    const std::vector<T> made = out.download();
-    const std::vector<T> d_queries = d_query.download();
-    const std::vector<float> all_sums = sums.download();
+    PartMemory memory(*this, own);
+    for (std::int64_t step = 0; step < steps; ++step)
+      ASSERT_NO_FATAL_FAILURE(run_forward(shape(part, step), memory));
+    for (std::int64_t step = 0; step < steps; ++step)
+      ASSERT_NO_FATAL_FAILURE(run_backward(shape(part, step), memory));
+    memory.expect_margins();
+    const std::vector<T> made = memory.out.download();
+    const std::vector<T> d_queries = memory.d_query.download();
+    const std::vector<float> all_sums = memory.sums.download();
     for_queries(own, [&](std::int64_t token, std::int64_t row) {
       for (std::int64_t i = 0; i < s_.width(); ++i) {
-        output[at(token * s_.width() + i)] = widen(made[at(row * s_.width() + i)]);
-        d_qkv[at(token * s_.row() + i)] = widen(d_queries[at(row * s_.width() + i)]);
+        output_[at(token * s_.width() + i)] = widen(made[at(row * s_.width() + i)]);
+        d_qkv_[at(token * s_.row() + i)] = widen(d_queries[at(row * s_.width() + i)]);
       }
       for (std::int64_t h = 0; h < s_.heads; ++h)
-        log_sum_exp[at(token * s_.heads + h)] = all_sums[at(row * s_.heads + h)];
+        log_sum_exp_[at(token * s_.heads + h)] = all_sums[at(row * s_.heads + h)];
     });
-    for (const bool whole :
-         {out.margin_is_whole(), part_out.margin_is_whole(), sums.margin_is_whole(),
-          part_sums.margin_is_whole(), d_query.margin_is_whole(), part_d_query.margin_is_whole(),
-          d_query_sum.margin_is_whole(), workspace.margin_is_whole()})
-      EXPECT_TRUE(whole);
+  }
+
+  void run_forward(const Shape& of, PartMemory& m) {
+    const bool first = of.shift == 0;
+    const DeviceArray<T> keys(keys_of(of));
+    const T* const query = m.query.data();
+    const T* const key = keys.data();
+    launch(kernels::AttentionForward<T>{
+        .shape = of,
+        .query = of_queries(of, query),
+        .key = of_keys(of, key),
+        .value = of_values(of, key),
+        .output = of_queries(of, first ? m.out.data() : m.part_out.data()),
+        .log_sum_exp = first ? m.sums.data() : m.part_sums.data(),
+        .workspace = m.workspace.as_bytes()});
+    if (first) return;
+    ASSERT_TRUE(attention_merge(kernels::AttentionMerge<T>{.rows = m.rows,
+                                                           .heads = s_.heads,
+                                                           .head_dim = s_.head_dim,
+                                                           .output = m.out.data(),
+                                                           .log_sum_exp = m.sums.data(),
+                                                           .other = m.part_out.data(),
+                                                           .other_log_sum_exp = m.part_sums.data()},
+                                nullptr));
+  }
+
+  void run_backward(const Shape& of, PartMemory& m) {
+    const bool first = of.shift == 0;
+    const DeviceArray<T> keys(keys_of(of));
+    const DeviceArray<T> d_keys(s_.batch * of.keys() * key_cols());
+    const T* const query = m.query.data();
+    const T* const key = keys.data();
+    const T* const out = m.out.data();
+    const T* const d_out = m.d_out.data();
+    m.d_query_sum.poison();
+    m.row_sums.poison();
+    launch(kernels::AttentionBackward<T>{
+        .shape = of,
+        .query = of_queries(of, query),
+        .key = of_keys(of, key),
+        .value = of_values(of, key),
+        .output = of_queries(of, out),
+        .d_output = of_queries(of, d_out),
+        .log_sum_exp = m.sums.data(),
+        .d_query = of_queries(of, first ? m.d_query.data() : m.part_d_query.data()),
+        .d_key = of_keys(of, d_keys.data()),
+        .d_value = of_values(of, d_keys.data()),
+        .d_query_sum = m.d_query_sum.data(),
+        .row_sums = m.row_sums.data(),
+        .workspace = m.workspace.as_bytes()});
+    if (!first) {
+      ASSERT_TRUE(add_rows(kernels::AddRows<T>{.rows = m.rows,
+                                               .cols = s_.width(),
+                                               .output = m.d_query.data(),
+                                               .input = m.part_d_query.data()},
+                           nullptr));
+    }
+    const std::vector<T> made = d_keys.download();
+    for_keys(of, [&](std::int64_t token, std::int64_t row) {
+      for (std::int64_t i = 0; i < key_cols(); ++i)
+        d_qkv_[at(token * s_.row() + s_.width() + i)] += widen(made[at(row * key_cols() + i)]);
+    });
+    EXPECT_TRUE(d_keys.margin_is_whole());
   }
 
   [[nodiscard]] static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -224,7 +259,7 @@ class SharedSequences {
     std::vector<double> expected;
     for (std::int64_t row = 0; row < s_.tokens(); ++row)
       for (std::int64_t i = begin; i < end; ++i) {
-        got.push_back(d_qkv[at(row * s_.row() + i)]);
+        got.push_back(d_qkv_[at(row * s_.row() + i)]);
         expected.push_back(want.d_qkv[at(row * s_.row() + i)]);
       }
     return relative_error(got, expected);
@@ -237,9 +272,7 @@ class SharedSequences {
   Result<AttentionPlanner> planner_;
   std::vector<T> qkv_, d_output_;
   DeviceArray<std::int32_t> positions_;
-
- public:
-  std::vector<double> output, log_sum_exp, d_qkv;
+  std::vector<double> output_, log_sum_exp_, d_qkv_;
 };
 
 template <class T>

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -77,7 +78,7 @@ inline Reference reference(const AttentionSizes& s, const std::vector<double>& q
       };
       for (std::int64_t i = 0; i < s.seq_len; ++i) {
         const auto out = static_cast<std::size_t>((b * s.seq_len + i) * s.width() + q_col);
-        double largest = -INFINITY;
+        double largest = -std::numeric_limits<double>::infinity();
         for (std::int64_t j = s.first_seen(i); j <= i; ++j) {
           double sum = 0;
           for (std::int64_t d = 0; d < s.head_dim; ++d)
