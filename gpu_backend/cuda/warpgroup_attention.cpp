@@ -41,6 +41,19 @@ Result<CUtensorMap> map_of(const HeadView<const Bf16>& view, const AttentionShap
                      .box = {kBoxColumns, 1, tokens}},
                     "heads of attention");
 }
+/// Attention of a rank's own keys is that of a sequence of as many tokens, unless what a query sees
+/// has another bound than its own place. Kernels of whole sequences are faster by a twentieth
+/// (docs/lab/2026-12-01-attention-parts.md).
+AttentionShape as_whole_if_possible(const AttentionShape& s) {
+  const bool own_keys = !s.share.is_whole() && !s.has_all_keys() && s.shift == 0;
+  if (!own_keys || s.positions != nullptr || s.window > 0) return s;
+  AttentionShape whole = s;
+  whole.seq_len = s.queries();
+  whole.share = {};
+  whole.key_parts = 0;
+  return whole;
+}
+
 HeadView<const Bf16> readable(const HeadView<Bf16>& view) {
   return {.data = view.data, .batch = view.batch, .head = view.head, .position = view.position};
 }
@@ -81,7 +94,9 @@ Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k) {
   return has_warpgroups();
 }
 
-Result<Launch> warpgroup_launch(const kernels::AttentionForward<Bf16>& k, cudaStream_t stream) {
+Result<Launch> warpgroup_launch(const kernels::AttentionForward<Bf16>& call, cudaStream_t stream) {
+  kernels::AttentionForward<Bf16> k = call;
+  k.shape = as_whole_if_possible(call.shape);
   const AttentionShape& s = k.shape;
   MFSDP_LET(query, map_of(k.query, s, s.heads, s.queries(), kWarpgroupTile));
   MFSDP_LET(key, map_of(k.key, s, s.kv_heads, s.keys(), attention_keys(s.head_dim)));
