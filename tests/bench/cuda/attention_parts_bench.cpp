@@ -161,11 +161,11 @@ void bench_parts(const std::vector<std::int64_t>& all) {
       }
     AttentionShape step = shape_of(2 * queries, 2, 0);
     step.key_parts = 1;
-    bench.run("ring, own keys", step);
+    bench.run("ring own keys", step);
     step.shift = 1;
-    bench.run("ring, later keys", step);
+    bench.run("ring later keys", step);
     step.share.part = 1;
-    bench.run("ring, earlier keys", step);
+    bench.run("ring earlier keys", step);
   }
 }
 
