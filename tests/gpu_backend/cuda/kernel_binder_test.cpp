@@ -106,7 +106,14 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   kinds.merge(bind_all(build_program(apart, {}).value()));
   PlanConfig shared = configuration("llama_nano");  // sequences, by ranks of cp
   shared.mesh.resize(Axis::cp, 2);
-  kinds.merge(bind_all(build_program(shared, {}).value()));
+  for (const ContextExchange exchange :
+       {ContextExchange::a2a, ContextExchange::all_gather, ContextExchange::p2p})
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+      shared.cp_comm = exchange;
+      shared.param_dtype = dtype;
+      shared.loss_scale = {.num = dtype == DType::fp16 ? 65'536 : 0};
+      kinds.merge(bind_all(build_program(shared, {}).value()));
+    }
   PlanConfig split = configuration("llama_nano");  // blocks and vocabulary, by ranks of tp
   split.mesh.resize(Axis::tp, 2);
   kinds.merge(bind_all(build_program(split, {}).value()));
@@ -121,10 +128,8 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   in_fp8.fp8_gather = false;
   in_fp8.fp8 = Fp8Recipe::delayed;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
-  for (const KernelKind on_cpu_alone :
-       {KernelKind::cast_blocks, KernelKind::gemm_blocks, KernelKind::take_keys,
-        KernelKind::join_keys, KernelKind::attention_merge, KernelKind::add_rows,
-        KernelKind::join_key_parts, KernelKind::split_key_parts})
+  for (const KernelKind on_cpu_alone : {KernelKind::cast_blocks, KernelKind::gemm_blocks,
+                                        KernelKind::join_key_parts, KernelKind::split_key_parts})
     kinds.insert(on_cpu_alone);
   // All of the recipe's kinds: none is left out because no plan here has it.
   kinds.insert(KernelKind::dequantise);  // predicted; no executor has it

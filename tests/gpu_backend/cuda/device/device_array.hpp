@@ -63,9 +63,7 @@ class DeviceArray {
     std::vector<std::uint8_t> margin(kMargin);
     require(cudaMemcpy(margin.data(), static_cast<std::byte*>(data_) + bytes(), kMargin,
                        cudaMemcpyDefault));
-    for (const std::uint8_t byte : margin)
-      if (byte != 0xff) return false;
-    return true;
+    return std::ranges::all_of(margin, [](std::uint8_t byte) { return byte == 0xff; });
   }
 
  private:
