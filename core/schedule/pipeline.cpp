@@ -99,15 +99,15 @@ class StageBuilder {
     };
     MicrobatchSchedule::Ends ends{.microbatches = program_.config.microbatches};
     ends.in_flight = most(at(LaunchKind::action, forward), at(LaunchKind::action, backward));
-    ends.inputs_in_flight = most(at(LaunchKind::receive, forward), at(LaunchKind::action, backward));
+    ends.inputs_in_flight =
+        most(at(LaunchKind::receive, forward), at(LaunchKind::action, backward));
     for (const PipelinePart part : {forward, backward}) {
       const bool sends = std::ranges::any_of(launches_, [&](const PipelineLaunch& launch) {
         return launch == PipelineLaunch{.kind = LaunchKind::send,
                                         .of = {.part = part, .microbatch = 0, .chunk = chunk}};
       });
-      ends.received_before[static_cast<std::size_t>(part)] =
-          most(at(LaunchKind::receive, part),
-               at(sends ? LaunchKind::send : LaunchKind::action, part));
+      ends.received_before[static_cast<std::size_t>(part)] = most(
+          at(LaunchKind::receive, part), at(sends ? LaunchKind::send : LaunchKind::action, part));
     }
     return ends;
   }

@@ -126,7 +126,7 @@ def mesh_trainings() -> list[MeshTraining]:
                         (4, "--pp 2 --strategy optim_grads"), (8, "--pp 2 --outer-dp 2"), (8, "--pp 4")):
         trainings.append(_training(f"stages on {ranks} ranks, {mesh}", ranks, common, mesh))
     common = "--seq-len 64 --global-batch 16 --data synthetic"
-    for ranks, mesh in ((4, "--pp 2 --tp 2"), (4, "--pp 4 --vpp 2"), (8, "--pp 2 --tp 2 --outer-dp 2")):
+    for ranks, mesh in ((4, "--pp 2 --tp 2"), (4, "--pp 4 --vpp 2 --schedule interleaved"), (8, "--pp 2 --tp 2 --outer-dp 2")):
         of = _training(f"stages on {ranks} ranks, {mesh}", ranks, common, mesh)
         trainings.append(dataclasses.replace(of, heads=8, layers=8, near=True))
     return trainings

@@ -28,8 +28,8 @@ struct Split {
 std::string in_words(const Split& split) {
   return std::to_string(split.outer) + " x " + std::to_string(split.shard) + " x cp " +
          std::to_string(split.cp) + " x tp " + std::to_string(split.tp) + " x pp " +
-         std::to_string(split.pp) + ", ep " +
-         std::to_string(split.ep) + ", " + std::string(to_string(split.strategy));
+         std::to_string(split.pp) + ", ep " + std::to_string(split.ep) + ", " +
+         std::string(to_string(split.strategy));
 }
 
 PlanConfig config_of(const Split& split, PlanConfig config) {
