@@ -42,8 +42,13 @@ Result<void> check_layers(const PlanConfig& config) {
 
 Result<void> check_schedule(const PlanConfig& config) {
   MFSDP_TRY(check(pipeline_shape(config)));
-  if (config.schedule == PipelineSchedule::zb_h1)
-    return fail("--schedule", "zb_h1 is not planned so far");
+  if (config.schedule != PipelineSchedule::zb_h1) return {};
+  for (const Strategy strategy : {config.strategy, config.strategy_of_experts()})
+    if (strategy != Strategy::no_shard && strategy != Strategy::optim)
+      return fail("--strategy", fmt::format("expected no_shard or optim with --schedule zb_h1, whose "
+                                            "weight gradients are complete at the end of a step, "
+                                            "got {}",
+                                            to_string(strategy)));
   return {};
 }
 

@@ -54,8 +54,10 @@ void MicrobatchSchedule::emit_pass(PipelinePart part, Position position) {
   if (part == PipelinePart::forward) {
     fresh_waited_.clear();
     emit_uses(0, forward_uses_, {.first = true, .last = false}, false);
+  } else if (part == PipelinePart::weight_gradients) {
+    emit_uses(backward_uses_, uses_.size(), position, false);
   } else {
-    emit_uses(forward_uses_, uses_.size(), position, false);
+    emit_uses(forward_uses_, backward_uses_, position, false);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -49,6 +50,9 @@ class MicrobatchSchedule {
     std::array<std::vector<std::string>, 2> received{};
     std::array<std::vector<std::string>, 2> sent{};
     std::int64_t in_flight = 1;  ///< microbatches between their forward and their backward
+    /// Likewise, until late weight gradients: from forward, and from the rest of backward.
+    std::int64_t until_weights = 1;
+    std::int64_t gradients_until_weights = 1;
     /// Likewise, between a receive and the end of its part, and between the receive of forward's
     /// inputs and the backward that reads them.
     std::array<std::int64_t, 2> received_before{1, 1};
@@ -137,8 +141,13 @@ class MicrobatchSchedule {
   void make_tensors();
   // The ends of a stage (stage_ends.cpp).
   [[nodiscard]] PipelinePart part_of(std::size_t step) const {
-    return step < backward_begin_ ? PipelinePart::forward : PipelinePart::backward;
+    if (step < backward_begin_) return PipelinePart::forward;
+    return step < weights_begin_ ? PipelinePart::backward : PipelinePart::weight_gradients;
   }
+  /// Ops of a backward part of which each computes a weight gradient that may come after all others.
+  [[nodiscard]] std::vector<char> can_be_late(
+      const std::vector<std::pair<std::size_t, const RecipeOp*>>& ops) const;
+  void make_backward_uses(std::size_t lowest, std::size_t highest);
   /// The step after which the tensor is sent: the last one that touches it, or, where backward
   /// reads it once more, the last one of forward that writes it.
   [[nodiscard]] std::size_t sending_step(PipelinePart part, const std::string& key) const;
@@ -226,6 +235,8 @@ class MicrobatchSchedule {
   std::vector<Step> steps_;
   std::size_t forward_uses_ = 0;    // of a stage: those of its forward, which come first
   std::size_t backward_begin_ = 0;  // likewise, the first step of its backward
+  std::size_t backward_uses_ = 0;   // all up to late weight gradients
+  std::size_t weights_begin_ = std::numeric_limits<std::size_t>::max();  // the first step of these
   Ends ends_;
   std::vector<Crossing> received_;  // in the order in which they are received
   std::vector<Crossing> sent_;      // likewise

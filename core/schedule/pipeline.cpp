@@ -37,15 +37,17 @@ bool continues(const CalledPasses& last, const CalledPasses& next) {
          });
 }
 
+/// Whether tensors cross at forward's end of a chunk or at backward's.
+std::size_t end_of(PipelinePart part) { return part == PipelinePart::forward ? 0 : 1; }
+
 /// The passes of a chunk. Those of backward differ in what they do with sums of gradients. Receives
 /// and sends by part: forward, backward.
 struct PassesOfChunk {
   std::array<std::optional<PassId>, 2> receive{};
   std::array<std::optional<PassId>, 2> send{};
   PassId forward{};
-  PassId first_backward{};
-  PassId backward{};
-  PassId last_backward{};
+  std::array<PassId, 3> backward{};  ///< of the first, the middle and the last microbatch
+  std::array<PassId, 3> weights{};   ///< likewise, late weight gradients
 };
 
 /// One stage under construction.
@@ -98,18 +100,26 @@ class StageBuilder {
       return LaunchSpan{.kind = kind, .part = part};
     };
     MicrobatchSchedule::Ends ends{.microbatches = program_.config.microbatches};
-    ends.in_flight = most(at(LaunchKind::action, forward), at(LaunchKind::action, backward));
-    ends.inputs_in_flight =
-        most(at(LaunchKind::receive, forward), at(LaunchKind::action, backward));
-    for (const PipelinePart part : {forward, backward}) {
+    const PipelinePart back = weights_wait() ? input_gradients : backward;
+    const PipelinePart last = weights_wait() ? weight_gradients : backward;
+    ends.in_flight = most(at(LaunchKind::action, forward), at(LaunchKind::action, back));
+    ends.until_weights = most(at(LaunchKind::action, forward), at(LaunchKind::action, last));
+    ends.gradients_until_weights = most(at(LaunchKind::action, back), at(LaunchKind::action, last));
+    ends.inputs_in_flight = most(at(LaunchKind::receive, forward), at(LaunchKind::action, last));
+    for (const PipelinePart part : {forward, back}) {
       const bool sends = std::ranges::any_of(launches_, [&](const PipelineLaunch& launch) {
         return launch == PipelineLaunch{.kind = LaunchKind::send,
                                         .of = {.part = part, .microbatch = 0, .chunk = chunk}};
       });
-      ends.received_before[static_cast<std::size_t>(part)] = most(
-          at(LaunchKind::receive, part), at(sends ? LaunchKind::send : LaunchKind::action, part));
+      ends.received_before[end_of(part)] =
+          most(at(LaunchKind::receive, part),
+               at(sends ? LaunchKind::send : LaunchKind::action, part));
     }
     return ends;
+  }
+
+  [[nodiscard]] bool weights_wait() const {
+    return program_.config.schedule == PipelineSchedule::zb_h1;
   }
 
   void make_passes(std::size_t chunk) {
@@ -117,16 +127,16 @@ class StageBuilder {
     const std::string of = chunks_.size() > 1 ? fmt::format(".{}", chunk) : "";
     PassesOfChunk& made = passes_.emplace_back();
     const auto has = [&](const auto& tensors, PipelinePart part) {
-      return !tensors[static_cast<std::size_t>(part)].empty();
+      return !tensors[end_of(part)].empty();
     };
     const auto receives = [&](PipelinePart part, const char* name) {
       if (!has(ends_[chunk].received, part)) return;
-      made.receive[static_cast<std::size_t>(part)] = emitter_.begin_pass(name + of);
+      made.receive[end_of(part)] = emitter_.begin_pass(name + of);
       schedule.emit_receives(part);
     };
     const auto sends = [&](PipelinePart part, const char* name) {
       if (!has(ends_[chunk].sent, part)) return;
-      made.send[static_cast<std::size_t>(part)] = emitter_.begin_pass(name + of);
+      made.send[end_of(part)] = emitter_.begin_pass(name + of);
       schedule.emit_sends(part);
     };
     receives(PipelinePart::forward, "receive");
@@ -134,30 +144,33 @@ class StageBuilder {
     schedule.emit_pass(PipelinePart::forward, {});
     sends(PipelinePart::forward, "send");
     receives(PipelinePart::backward, "receive_gradient");
-    make_backwards(made, schedule, of);
+    made.backward = backwards(schedule, PipelinePart::backward, "backward" + of);
+    if (weights_wait())
+      made.weights = backwards(schedule, PipelinePart::weight_gradients, "weights" + of);
     sends(PipelinePart::backward, "send_gradient");
   }
 
-  void make_backwards(PassesOfChunk& made, MicrobatchSchedule& schedule, const std::string& of) {
-    const auto make = [&](const char* name, Position position) {
-      const PassId pass = emitter_.begin_pass(name + of);
-      schedule.emit_pass(PipelinePart::backward, position);
+  /// The passes of a part of backward.
+  [[nodiscard]] std::array<PassId, 3> backwards(MicrobatchSchedule& schedule, PipelinePart part,
+                                                const std::string& name) {
+    const auto make = [&](const std::string& named, Position position) {
+      const PassId pass = emitter_.begin_pass(named);
+      schedule.emit_pass(part, position);
       return pass;
     };
     const std::int64_t microbatches = program_.config.microbatches;
     const bool is_one = microbatches == 1;
-    made.first_backward =
-        make(is_one ? "backward" : "first_backward", {.first = true, .last = is_one});
-    made.backward = made.last_backward = made.first_backward;
-    if (is_one) return;
+    const PassId first =
+        make(is_one ? name : "first_" + name, {.first = true, .last = is_one});
+    if (is_one) return {first, first, first};
+    PassId middle = first;
     if (microbatches > 2) {
-      MicrobatchSchedule::Carry before;
-      before = schedule.carry();
-      made.backward = make("backward", {.first = false, .last = false});
+      const MicrobatchSchedule::Carry before = schedule.carry();
+      middle = make(name, {.first = false, .last = false});
       if (schedule.carry() != before)
         throw std::logic_error("a middle microbatch does not end as it begins");
     }
-    made.last_backward = make("last_backward", {.first = false, .last = true});
+    return {first, middle, make("last_" + name, {.first = false, .last = true})};
   }
 
   [[nodiscard]] const PassesOfChunk& of_chunk(const PipelineAction& action) const {
@@ -166,19 +179,20 @@ class StageBuilder {
 
   [[nodiscard]] bool is_backward(PassId pass) const {
     return std::ranges::any_of(passes_, [&](const PassesOfChunk& of) {
-      return pass == of.first_backward || pass == of.backward || pass == of.last_backward;
+      return std::ranges::find(of.backward, pass) != of.backward.end();
     });
   }
 
   [[nodiscard]] PassId pass_of(const PipelineLaunch& launch) const {
     const PipelineAction& action = launch.of;
     const PassesOfChunk& of = of_chunk(action);
-    const auto part = static_cast<std::size_t>(action.part);
+    const std::size_t part = end_of(action.part);
     if (launch.kind == LaunchKind::receive) return of.receive[part].value();
     if (launch.kind == LaunchKind::send) return of.send[part].value();
     if (action.part == PipelinePart::forward) return of.forward;
-    if (action.microbatch == 0) return of.first_backward;
-    return action.microbatch + 1 == program_.config.microbatches ? of.last_backward : of.backward;
+    const auto& backward = action.part == PipelinePart::weight_gradients ? of.weights : of.backward;
+    if (action.microbatch == 0) return backward[0];
+    return backward[action.microbatch + 1 == program_.config.microbatches ? 2 : 1];
   }
 
   /// Microbatches that have begun, and that the first chunk that reads tokens, which is the last one in
@@ -190,7 +204,8 @@ class StageBuilder {
     for (const PipelineLaunch& launch : launches_) {
       begun += begins(launch, begun);
       most = std::max(most, begun - ended);
-      if (launch.kind == LaunchKind::action && launch.of.part == PipelinePart::backward &&
+      if (launch.kind == LaunchKind::action && launch.of.part == (weights_wait() ? PipelinePart::input_gradients
+                                                                 : PipelinePart::backward) &&
           launch.of.chunk == static_cast<std::int64_t>(*reads_tokens_))
         ++ended;
     }

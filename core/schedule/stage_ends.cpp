@@ -116,7 +116,7 @@ void MicrobatchSchedule::make_ends(const std::unordered_map<std::string, BufferI
       });
       std::erase(first->acquires, id);
       received_.push_back({.buffer = id, .step = static_cast<std::size_t>(first - steps_.begin())});
-      const bool kept = part == PipelinePart::forward && last_use.at(id) >= backward_begin_;
+      const bool kept = part_of(last_use.at(id)) != part;
       e_.rotate(id, std::max(e_.at(id).instances.value_or(1),
                              kept ? ends_.inputs_in_flight : ends_.received_before[number(part)]));
     }
@@ -133,12 +133,18 @@ void MicrobatchSchedule::make_ends(const std::unordered_map<std::string, BufferI
   }
 }
 
-/// A tensor that forward makes or receives and backward reads has an instance for each microbatch in
-/// flight.
+/// A tensor that a part makes or receives and a later one reads has an instance for each microbatch in
+/// flight between the two.
 void MicrobatchSchedule::rotate_kept(const std::unordered_map<BufferId, std::size_t>& last_use) {
-  for (std::size_t i = 0; i < backward_begin_; ++i)
-    for (const BufferId id : steps_[i].acquires)
-      if (last_use.at(id) >= backward_begin_) e_.rotate(id, ends_.in_flight);
+  for (std::size_t i = 0; i < std::min(weights_begin_, steps_.size()); ++i)
+    for (const BufferId id : steps_[i].acquires) {
+      const PipelinePart last = part_of(last_use.at(id));
+      const PipelinePart first = part_of(i);
+      if (first == last) continue;
+      const std::int64_t late = first == PipelinePart::forward ? ends_.until_weights
+                                                               : ends_.gradients_until_weights;
+      e_.rotate(id, last == PipelinePart::backward ? ends_.in_flight : late);
+    }
 }
 
 const MicrobatchSchedule::Crossing* MicrobatchSchedule::crossing(const std::vector<Crossing>& among,

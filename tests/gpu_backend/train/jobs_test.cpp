@@ -211,6 +211,12 @@ TEST(PlannedStages, InterleaveChunks) {
                               Losses::alike);
 }
 
+TEST(PlannedStages, DelayWeightGradients) {
+  expect_to_train_as_one_rank(planned_stages(
+      4, 1, Strategy::no_shard,
+      [](PlanConfig& config) { config.schedule = PipelineSchedule::zb_h1; }));
+}
+
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {
   const test::Counting data = job_data();
