@@ -257,7 +257,9 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .steps = steps_of_attention(kernel)};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
-  return cost.nanoseconds(shape) * (own ? share_by_groups(kernel) : 1);
+  const double factor =
+      own ? share_by_groups(kernel) * loss_of_few_tiles(kernel, cluster_.gpu.sms) : 1;
+  return cost.nanoseconds(shape) * factor;
 }
 
 /// The GEMMs run consecutively, in 16 bits unless the matrix is wider; the kernels between them are

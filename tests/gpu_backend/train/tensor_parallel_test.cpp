@@ -22,6 +22,7 @@ struct Split {
   Recompute recompute = Recompute::selective;
   std::int64_t micro_batch = 1;
   std::int64_t ep = 0;
+  ContextExchange exchange = ContextExchange::a2a;
   std::int64_t pp = 1;
 };
 
@@ -29,12 +30,13 @@ std::string in_words(const Split& split) {
   return std::to_string(split.outer) + " x " + std::to_string(split.shard) + " x cp " +
          std::to_string(split.cp) + " x tp " + std::to_string(split.tp) + " x pp " +
          std::to_string(split.pp) + ", ep " + std::to_string(split.ep) + ", " +
-         std::string(to_string(split.strategy));
+         std::string(to_string(split.strategy)) + ", " + std::string(to_string(split.exchange));
 }
 
 PlanConfig config_of(const Split& split, PlanConfig config) {
   config.mesh = data_parallel_mesh(split.outer, split.shard);
   config.mesh.resize(Axis::cp, split.cp);
+  config.cp_comm = split.exchange;
   config.mesh.resize(Axis::tp, split.tp);
   config.mesh.resize(Axis::pp, split.pp);
   config.expert_parallel = split.ep;
@@ -105,6 +107,21 @@ TEST(TensorParallelRuns, StagesHaveTheWeightsOfOneRank) {
   test::add_experts(shape.model, 4, 2);
   shape.model.router_z_loss = {1, 100};
   expect_weights_of_one_rank(shape, {{.shard = 2, .tp = 2, .ep = 4, .pp = 2}});
+}
+
+/// Each rank of cp has all heads of its rank of tp, fewer than there are ranks of both.
+TEST(TensorParallelRuns, ShareSequencesByChunksToo) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.model.kv_heads = 2;
+  shape.model.sliding_window = 5;
+  shape.model.sliding_layers = {0};
+  shape.document_mask = true;
+  expect_weights_of_one_rank(shape, {{.cp = 2, .tp = 2, .exchange = ContextExchange::all_gather},
+                                     {.shard = 2,
+                                      .cp = 2,
+                                      .tp = 2,
+                                      .recompute = Recompute::full,
+                                      .exchange = ContextExchange::p2p}});
 }
 
 /// Norms of heads and biases as Qwen's, output norms, GeGLU and windows as Gemma's.
