@@ -38,7 +38,6 @@ Result<void> check_chunks(std::int64_t seq_len, std::int64_t ranks, ContextExcha
 /// Rules of ranks that have all heads.
 Result<void> check_all_heads(const PlanConfig& config) {
   const std::string comm = fmt::format("--cp-comm {}", to_string(config.cp_comm));
-  if (config.mesh.size(Axis::tp) > 1) return cannot_combine("--tp", comm);
   if (!config.exact_sums) return {};
   return fail("--exact-sums", fmt::format("cannot be combined with {}: gradients of keys and "
                                           "values are rounded on each rank before they are added",

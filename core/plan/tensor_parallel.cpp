@@ -27,7 +27,7 @@ bool has_mlp(const ModelShape& model) { return model.experts == 0 || !model.dens
 Result<void> check_heads_of_both(const PlanConfig& config) {
   const std::int64_t cp = config.mesh.size(Axis::cp);
   const std::int64_t both = checked_mul(cp, config.mesh.size(Axis::tp));
-  if (cp == 1) return {};
+  if (cp == 1 || config.has_chunks()) return {};
   for (const auto& [what, heads] : {std::pair{"attention heads", config.model.heads},
                                     std::pair{"key-value heads", config.model.kv_heads}})
     if (heads % both != 0)
