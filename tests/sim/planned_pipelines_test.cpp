@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/pipeline_order.hpp"
+#include "core/plan/without_passes.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/sim/timed_plan.hpp"
 #include "tests/support/configurations.hpp"
@@ -36,7 +37,7 @@ std::int64_t step_of(const PipelineShape& shape) {
   config.virtual_stages = shape.chunks > 1 ? shape.chunks : 0;
   config.microbatches = shape.microbatches;
   config.microbatch_group = shape.group;
-  const Job job = build_job(config, {}).value();
+  const Job job = without_passes(build_job(config, {}).value());
   std::vector<SimulatedPlan> classes;
   for (const Program& program : job.programs)
     classes.push_back({.program = &program,
