@@ -123,7 +123,8 @@ def mesh_trainings() -> list[MeshTraining]:
     trainings += [_of_chunks(2, 2, exchange, 512) for exchange in ("all_gather", "p2p")]
     common = "--model llama_tiny --exact-sums --seq-len 64 --global-batch 16 --data synthetic"
     for ranks, mesh in ((2, "--pp 2"), (2, "--pp 2 --schedule gpipe"), (4, "--pp 2"), (4, "--pp 4 --strategy optim"),
-                        (4, "--pp 2 --strategy optim_grads"), (8, "--pp 2 --outer-dp 2"), (8, "--pp 4")):
+                        (4, "--pp 2 --strategy optim_grads"), (8, "--pp 2 --outer-dp 2"), (8, "--pp 4"),
+                        (2, "--pp 2 --vpp 2 --schedule interleaved"), (4, "--pp 2 --schedule zb_h1 --strategy optim")):
         trainings.append(_training(f"stages on {ranks} ranks, {mesh}", ranks, common, mesh))
     common = "--seq-len 64 --global-batch 16 --data synthetic"
     for ranks, mesh in ((4, "--pp 2 --tp 2"), (4, "--pp 4 --vpp 2 --schedule interleaved"), (8, "--pp 2 --tp 2 --outer-dp 2")):
