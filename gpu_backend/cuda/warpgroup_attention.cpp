@@ -12,7 +12,7 @@ namespace {
 using kernels::AttentionShape;
 using kernels::HeadView;
 
-/// Of a part of each sequence the length is that of its chunks: tiles lie in one.
+/// The length of a part is that of its chunks, because a tile lies in one of them.
 AttentionTraits traits_of(const AttentionShape& s) {
   return {.seq_len = s.share.is_whole() ? s.seq_len : s.queries() / 2,
           .heads = s.heads,

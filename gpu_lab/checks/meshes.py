@@ -88,11 +88,11 @@ def _pipeline(name: str, stages: int, blocks: int, microbatches: int) -> MeshTra
     return MeshTraining(name, stages, plan, tuple(alone.split()), blocks)
 
 
-def _of_chunks(shared: int, ranks: int, exchange: str, tokens: int) -> MeshTraining:
-    """Ranks that share sequences of so many tokens, and have chunks of them."""
+def _of_chunks(shared: int, ranks: int, exchange: str, tokens: int, more: str = "") -> MeshTraining:
+    """Ranks that share sequences, each with two chunks. `tokens`: of a sequence. `more`: other flags of the mesh."""
     common = f"--seq-len {tokens} --global-batch 8 --data synthetic"
-    name = f"cp {shared} by {exchange} on {ranks} ranks, {tokens} tokens"
-    of = _training(name, ranks, common, f"--cp {shared} --cp-comm {exchange}")
+    name = f"cp {shared} by {exchange} on {ranks} ranks, {tokens} tokens {more}".strip()
+    of = _training(name, ranks, common, f"--cp {shared} --cp-comm {exchange} {more}".strip())
     return dataclasses.replace(of, heads=8 if tokens == 64 else 4, near=True)
 
 
@@ -121,6 +121,7 @@ def mesh_trainings() -> list[MeshTraining]:
                 trainings.append(_of_chunks(shared, ranks, exchange, 64))
     # Chunks of whole tiles, which the warpgroup kernels of attention take.
     trainings += [_of_chunks(2, 2, exchange, 512) for exchange in ("all_gather", "p2p")]
+    trainings += [_of_chunks(2, 4, exchange, 64, "--tp 2") for exchange in ("all_gather", "p2p")]
     common = "--model llama_tiny --exact-sums --seq-len 64 --global-batch 16 --data synthetic"
     for ranks, mesh in ((2, "--pp 2"), (2, "--pp 2 --schedule gpipe"), (4, "--pp 2"), (4, "--pp 4 --strategy optim"),
                         (4, "--pp 2 --strategy optim_grads"), (8, "--pp 2 --outer-dp 2"), (8, "--pp 4"),

@@ -64,7 +64,7 @@ std::int64_t parts_of(const Kernel& attention) {
   return std::max<std::int64_t>(attention.attribute("parts", 1), 1);
 }
 
-/// Of a part of each sequence the length is that of its two chunks, in each of which are whole tiles.
+/// The length of a part is that of its chunks, because a tile lies in one of them.
 AttentionTraits traits_of(const Kernel& attention) {
   const std::int64_t head_dim = attention.attribute("head_dim");
   const std::int64_t parts = parts_of(attention);

@@ -52,7 +52,8 @@ inline constexpr AttentionLosses kLibraryAttention{.fixed_ns{15'000, 50'000},
 /// heads of 64 to 256, within 11 %; `cap` is measured (docs/lab/2026-11-29-attention-own.md). The lengths of documents
 /// are not known: they are priced as one, which is the most that they can take. Parts of sequences are
 /// priced by them too: of 16,384 queries and more within 3.5 % up to 65,536 tokens, beyond the table
-/// up to 8 % too long backward; fewer queries take up to 8 % more, beside whole sequences in the same run (docs/lab/2026-12-01-attention-parts.md).
+/// up to 8 % too long backward; of 2048 to 8192 queries they take up to 14 % more
+/// (docs/lab/2026-12-01-attention-parts.md).
 inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000},
                                                      .edge{352, 672},
                                                      .window_edge{352, 400},

@@ -105,8 +105,8 @@ __device__ WarpRow warp_row(std::int64_t rows, std::int64_t heads) {
   return {.b = row / (heads * rows), .h = row / rows % heads, .i = row % rows};
 }
 
-/// Online softmax: earlier sums are scaled down when a larger logit appears. Of a part of a
-/// sequence a query may see no key: then the output is 0 and the log-sum-exp -infinity.
+/// Online softmax: earlier sums are scaled down when a larger logit appears. A query of a
+/// part may see no key: then the output is 0 and the log-sum-exp -infinity.
 template <class T>
 __global__ void forward(AttentionForward<T> k) {
   const AttentionShape& s = k.shape;

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -28,10 +30,11 @@ PlanConfig configuration(const std::string& model) {
 
 /// As far as a machine without a GPU gets.
 bool needs_a_gpu(const Error& error) {
-  for (const char* call :
-       {"cudaMalloc", "cublasLt", "cudnn", "cudaMemset", "cudaMemcpy", "cudaGetDevice"})
-    if (error.message().find(call) != std::string::npos) return true;
-  return false;
+  constexpr std::array kCalls{"cudaMalloc", "cublasLt",   "cudnn",
+                              "cudaMemset", "cudaMemcpy", "cudaGetDevice"};
+  const std::string message = error.message();
+  return std::ranges::any_of(
+      kCalls, [&](const char* call) { return message.find(call) != std::string::npos; });
 }
 
 std::set<KernelKind> bind_all(const Program& program) {

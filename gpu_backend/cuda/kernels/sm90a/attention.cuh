@@ -71,7 +71,7 @@ struct AttentionDims {
         query_part(static_cast<int>(s.share.part)),
         key_part(s.has_all_keys() ? kAllParts : static_cast<int>(s.share.before(s.shift).part)) {}
   [[nodiscard]] __device__ int group() const { return heads / kv_heads; }
-  /// Queries and keys of a sequence. Of whole sequences both are `seq`, which kernels have in a
+  /// Queries and keys of a sequence. Where it is whole both are `seq`, which kernels have in a
   /// register already.
   template <Sight sight>
   [[nodiscard]] __device__ int queries_of() const {

@@ -415,8 +415,8 @@ __device__ void store_rows(const float (&sums)[n], float scale, Bf16* to, std::i
 /// a block of queries; 2 and 4 of them are what a tile takes besides. Tiles with a window are equally
 /// long. Documents have an unknown mean, here 1024 tokens, and any order. In whole attention the
 /// longest tile, which is the first, takes twice the mean; more than two heads of 256 would not leave
-/// their sums of dQ in the L2 cache. Of a part all heads of a group are in a tile: its workspace has
-/// no sums of dK and dV.
+/// their sums of dQ in the L2 cache. A tile of a part has all heads of a group: its workspace has no
+/// sums of dK and dV.
 template <int head_dim>
 int tile_heads_of(const AttentionDims& dims, int blocks) {
   constexpr int kDocument = 1024;

@@ -1,7 +1,7 @@
 // Attention by warpgroups: a block processes tiles of 128 queries of a head. Each of two warpgroups
 // has 64 of the queries; a third one loads queries, and keys and values in tiles of 128 (64 of heads
 // of 256), by TMA. Tiles of keys that no query of a block sees are not loaded; a warpgroup passes
-// over those that none of its own queries sees. Of a part of each sequence, queries may see no key.
+// over those that none of its own queries sees. Queries of a part of a sequence may see no key.
 // The warpgroups alternate: while one multiplies, the other computes probabilities from logits.
 //
 //   tensor cores        meanwhile

@@ -22,7 +22,7 @@ namespace mfsdp::cuda {
 namespace {
 
 enum class KeyExchange { all_gather, ring };
-/// Which kernels a call is expected to get.
+/// The kernels that a call is expected to get.
 enum class Kernels { warpgroups, plain };
 
 /// Sequences of which each part has a place for every row, and what the parts have made so far.
@@ -253,7 +253,7 @@ class SharedSequences {
   }
 
   [[nodiscard]] static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-  /// Of columns of the gradient's rows.
+  /// The error of columns of the gradient's rows.
   [[nodiscard]] double error_of(const Reference& want, std::int64_t begin, std::int64_t end) const {
     std::vector<double> got;
     std::vector<double> expected;
