@@ -45,10 +45,11 @@ Result<void> check_schedule(const PlanConfig& config) {
   if (config.schedule != PipelineSchedule::zb_h1) return {};
   for (const Strategy strategy : {config.strategy, config.strategy_of_experts()})
     if (strategy != Strategy::no_shard && strategy != Strategy::optim)
-      return fail("--strategy", fmt::format("expected no_shard or optim with --schedule zb_h1, whose "
-                                            "weight gradients are complete at the end of a step, "
-                                            "got {}",
-                                            to_string(strategy)));
+      return fail("--strategy",
+                  fmt::format("expected no_shard or optim with --schedule zb_h1, whose "
+                              "weight gradients are complete at the end of a step, "
+                              "got {}",
+                              to_string(strategy)));
   return {};
 }
 
