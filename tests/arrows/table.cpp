@@ -68,6 +68,7 @@ const std::vector<Room>& rooms() {
        "mfsdp_train",
        {"gpu_backend/train", "gpu_backend/checkpoint", "gpu_backend/weights"},
        {"runtime", "store", "launch", "formats"}},
+      {"convert", "mfsdp_convert", {"gpu_backend/convert"}, {"train"}},
       {"oracle", "mfsdp_oracle", {"verify/oracle"}, {"train", "cpu"}},
       {"exec_tool",
        "mfsdp_exec_tool",
