@@ -30,7 +30,7 @@ constexpr std::array kElementTypes{
     ElementType{"F4", "", "", 4},
 };
 
-const ElementType* find_type(std::string_view name, std::string_view ElementType::*field) {
+const ElementType* find_type(std::string_view name, std::string_view ElementType::* field) {
   const auto* found = std::ranges::find(kElementTypes, name, field);
   return name.empty() || found == kElementTypes.end() ? nullptr : found;
 }

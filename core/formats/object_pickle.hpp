@@ -24,9 +24,9 @@ class ObjectPickle {
   void name(std::string_view module, std::string_view name);
 
   void mark();
-  void tuple();  ///< of the values after the last mark
+  void tuple();                                         ///< of the values after the last mark
   void integers(std::span<const std::int64_t> values);  ///< a tuple
-  void list();           ///< an empty one
+  void list();                                          ///< an empty one
   void append();         ///< the values after the last mark to the list before it
   void dict();           ///< an empty one
   void set_items();      ///< the keys and values after the last mark, in the dict before it

@@ -191,7 +191,7 @@ class PickleReader {
     return {};
   }
 
-  /// Of a dict or an object at the top.
+  /// The entries of the dict or object at the top.
   Result<PickleDict*> entries_to_set() {
     if (marks_.empty() ? !stack_.empty() : stack_.size() > marks_.back())
       if (auto* object = std::get_if<PickleObject>(&stack_.back()->value)) return &object->items;

@@ -225,9 +225,9 @@ std::string safetensors_header(std::span<const HeaderEntry> entries,
   std::int64_t begin = 0;
   for (const HeaderEntry& entry : entries) {
     const std::int64_t end = checked_add(begin, entry.bytes);
-    text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                        json_literal(entry.name), entry.dtype, fmt::join(entry.shape, ","), begin,
-                        end);
+    text +=
+        fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                    json_literal(entry.name), entry.dtype, fmt::join(entry.shape, ","), begin, end);
     begin = end;
   }
   text += '}';

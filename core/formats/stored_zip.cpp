@@ -82,7 +82,7 @@ class ZipReader {
       if (little_endian<std::uint32_t>(locator, 0) == kLocatorSignature) {
         MFSDP_LET(end64, bytes_at(little_endian<std::uint64_t>(locator, 8), kEnd64Bytes));
         if (little_endian<std::uint32_t>(end64, 0) != kEnd64Signature)
-          return wrong("has no zip64 end where its locator says");
+          return wrong("has no zip64 end where its locator states one");
         place = {.offset = little_endian<std::uint64_t>(end64, 48),
                  .size = little_endian<std::uint64_t>(end64, 40)};
       }
@@ -124,10 +124,10 @@ class ZipReader {
     const std::size_t whole =
         kEntryBytes + name_size + extra_size + little_endian<std::uint16_t>(directory, 32);
     if (whole > directory.size()) return wrong("has an entry that is cut off");
-    ZipRecord record{.name = {reinterpret_cast<const char*>(directory.data()) + kEntryBytes,
-                              name_size},
-                     .bytes = {},
-                     .crc = little_endian<std::uint32_t>(directory, 16)};
+    ZipRecord record{
+        .name = {reinterpret_cast<const char*>(directory.data()) + kEntryBytes, name_size},
+        .bytes = {},
+        .crc = little_endian<std::uint32_t>(directory, 16)};
     const std::string shown = excerpt(record.name);
     if (record.name.starts_with('/') || record.name.find("..") != std::string::npos ||
         record.name.find('\0') != std::string::npos)
@@ -143,7 +143,7 @@ class ZipReader {
     if (size != compressed) return wrong(fmt::format("record {} has two sizes", shown));
     MFSDP_LET(local, bytes_at(header, kLocalBytes));
     if (little_endian<std::uint32_t>(local, 0) != kLocalSignature)
-      return wrong(fmt::format("record {} is not where the directory says", shown));
+      return wrong(fmt::format("record {} is not where the directory has it", shown));
     const std::uint64_t begin = header + kLocalBytes + little_endian<std::uint16_t>(local, 26) +
                                 little_endian<std::uint16_t>(local, 28);
     if (begin > archive_.size || size > archive_.size - begin)
@@ -162,7 +162,7 @@ void put(std::string& text, Number number) {
   text.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
-/// What local headers and the directory say alike, from flags to the size of the name.
+/// The fields that local headers and the directory share, from flags to the size of the name.
 void put_common(std::string& text, std::uint32_t crc, std::uint64_t size, std::size_t name_size,
                 bool is_64) {
   const auto short_size = is_64 ? kIn64 : static_cast<std::uint32_t>(size);
@@ -227,11 +227,10 @@ ZipFrame frame_stored_zip(std::span<const ZipContent> contents) {
     const bool is_callers = one.content.data() == nullptr;
     const std::uint64_t size = is_callers ? one.size : one.content.size();
     const bool is_64 = size >= kIn64;
-    const auto crc =
-        is_callers ? 0U
-                   : static_cast<std::uint32_t>(
-                         crc32(0, reinterpret_cast<const Bytef*>(one.content.data()),
-                               static_cast<uInt>(one.content.size())));
+    const auto crc = is_callers ? 0U
+                                : static_cast<std::uint32_t>(
+                                      crc32(0, reinterpret_cast<const Bytef*>(one.content.data()),
+                                            static_cast<uInt>(one.content.size())));
     const std::uint64_t header = frame.before.size() + written + frame.after.size();
     std::string extra = is_64 ? zip64_extra({size, size}) : std::string();
     const std::uint64_t begin = header + kLocalBytes + one.name.size() + extra.size() + 4;

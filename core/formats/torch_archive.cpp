@@ -16,48 +16,47 @@ namespace mfsdp {
 namespace {
 
 constexpr std::uint64_t kMostPickle = 1ULL << 30;  ///< bytes of data.pkl
-constexpr std::size_t kMostVisits = 2'000'000;    ///< values; shared ones count again
+constexpr std::size_t kMostVisits = 2'000'000;     ///< values; shared ones count again
 constexpr int kMostDepth = 64;
 
 /// Names in the pickles of tensors, of plain values and of Megatron-Core's common state
 /// (megatron/core/safe_globals.py). A name that ends in a dot stands for all below it.
-constexpr std::array<std::string_view, 36> kTorchNames{
-    "torch._utils._rebuild_tensor_v2",
-    "torch._utils._rebuild_tensor_v3",
-    "torch._utils._rebuild_parameter",
-    "torch._C.Generator",
-    "torch.Size",
-    "torch.device",
-    "torch.storage.UntypedStorage",
-    "torch.storage.TypedStorage",
-    "torch.serialization._get_layout",
-    "collections.OrderedDict",
-    "collections.defaultdict",
-    "_codecs.encode",
-    "builtins.bytearray",
-    "builtins.set",
-    "builtins.dict",
-    "builtins.list",
-    "builtins.complex",
-    "__builtin__.bytearray",
-    "__builtin__.set",
-    "argparse.Namespace",
-    "types.SimpleNamespace",
-    "pathlib.PosixPath",
-    "pathlib._local.PosixPath",
-    "signal.Signals",
-    "io.BytesIO",
-    "datetime.timedelta",
-    "numpy.ndarray",
-    "numpy.dtype",
-    "numpy.dtypes.UInt32DType",
-    "numpy.core.multiarray._reconstruct",
-    "numpy._core.multiarray._reconstruct",
-    "numpy.core.multiarray.scalar",
-    "numpy._core.multiarray.scalar",
-    "megatron.core.",
-    "megatron.training.",
-    "megatron.bridge."};
+constexpr std::array<std::string_view, 36> kTorchNames{"torch._utils._rebuild_tensor_v2",
+                                                       "torch._utils._rebuild_tensor_v3",
+                                                       "torch._utils._rebuild_parameter",
+                                                       "torch._C.Generator",
+                                                       "torch.Size",
+                                                       "torch.device",
+                                                       "torch.storage.UntypedStorage",
+                                                       "torch.storage.TypedStorage",
+                                                       "torch.serialization._get_layout",
+                                                       "collections.OrderedDict",
+                                                       "collections.defaultdict",
+                                                       "_codecs.encode",
+                                                       "builtins.bytearray",
+                                                       "builtins.set",
+                                                       "builtins.dict",
+                                                       "builtins.list",
+                                                       "builtins.complex",
+                                                       "__builtin__.bytearray",
+                                                       "__builtin__.set",
+                                                       "argparse.Namespace",
+                                                       "types.SimpleNamespace",
+                                                       "pathlib.PosixPath",
+                                                       "pathlib._local.PosixPath",
+                                                       "signal.Signals",
+                                                       "io.BytesIO",
+                                                       "datetime.timedelta",
+                                                       "numpy.ndarray",
+                                                       "numpy.dtype",
+                                                       "numpy.dtypes.UInt32DType",
+                                                       "numpy.core.multiarray._reconstruct",
+                                                       "numpy._core.multiarray._reconstruct",
+                                                       "numpy.core.multiarray.scalar",
+                                                       "numpy._core.multiarray.scalar",
+                                                       "megatron.core.",
+                                                       "megatron.training.",
+                                                       "megatron.bridge."};
 
 std::string joined(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
@@ -176,10 +175,10 @@ class ArchiveWalk {
     const Int128 begin = Int128{offset} * bytes_of(type);
     const Int128 size = elements * bytes_of(type);
     if (begin + size > Int128{found->second.size})
-      return wrong(path, fmt::format("its storage data/{} has {} bytes, of which it needs {}",
-                                     excerpt(storage), found->second.size,
-                                     static_cast<std::int64_t>(
-                                         std::min(begin + size, Int128{1} << 62))));
+      return wrong(path,
+                   fmt::format("its storage data/{} has {} bytes, of which it needs {}",
+                               excerpt(storage), found->second.size,
+                               static_cast<std::int64_t>(std::min(begin + size, Int128{1} << 62))));
     archive_.tensors.push_back(
         {.name = path,
          .type = &type,
@@ -227,10 +226,10 @@ std::optional<std::vector<std::int64_t>> integers_of(const PickleValue& value) {
 
 Result<TorchArchive> read_torch_archive(const ByteSource& source, const ByteRange& archive) {
   MFSDP_LET(records, read_stored_zip(source, archive));
-  const std::string where = archive.offset == 0 && archive.size == source.size
-                                ? source.where
-                                : fmt::format("{}: archive at byte {}", source.where,
-                                              archive.offset);
+  const std::string where =
+      archive.offset == 0 && archive.size == source.size
+          ? source.where
+          : fmt::format("{}: archive at byte {}", source.where, archive.offset);
   const ZipRecord* pickle = nullptr;
   std::map<std::string, ByteRange> storages;
   for (const ZipRecord& record : records) {

@@ -13,17 +13,17 @@
 
 namespace mfsdp {
 
-/// What is wrong with a checkpoint.
+/// Kinds of faults of a checkpoint.
 enum class CheckpointFlaw {
-  file,      ///< a file is missing, too short or damaged
-  hole,      ///< elements that no box holds
-  overlap,   ///< elements that two boxes hold, or bytes that two boxes share
-  finite,    ///< NaN or infinity in a weight or a state
-  step,      ///< parts are of different steps
-  moments,   ///< states that weights do not have, or lack, or that are zero after steps
-  layers,    ///< gaps in the numbers of layers or experts
-  tied,      ///< a head that a tied model does not have, or that is not the embedding
-  model,     ///< not the parameters of config.json
+  file,     ///< a file is missing, too short or damaged
+  hole,     ///< elements that no box holds
+  overlap,  ///< elements that two boxes hold, or bytes that two boxes share
+  finite,   ///< NaN or infinity in a weight or a state
+  step,     ///< parts are of different steps
+  moments,  ///< states that weights do not have, or lack, or that are zero after steps
+  layers,   ///< gaps in the numbers of layers or experts
+  tied,     ///< a head that a tied model does not have, or that is not the embedding
+  model,    ///< not the parameters of config.json
 };
 
 constexpr auto value_names(CheckpointFlaw) {

@@ -56,7 +56,7 @@ struct CheckpointTensor {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// What is no tensor: a learning rate, the state of a data loader. Nothing looks into it.
+/// A value that is no tensor: a learning rate, the state of a data loader. Nothing looks into it.
 struct CheckpointObject {
   std::string name;
   std::size_t file = 0;
@@ -75,8 +75,8 @@ struct Checkpoint {
   std::vector<CheckpointTensor> tensors;  ///< by name
   std::vector<CheckpointObject> objects;  ///< by name
   std::optional<std::int64_t> step;
-  std::vector<std::pair<std::string, std::string>> facts;  ///< what else it says of itself
-  /// Parts that the checkpoint says it has and that cannot be read: files that are missing or too
+  std::vector<std::pair<std::string, std::string>> facts;  ///< more that it states of itself
+  /// Parts that the checkpoint states and that cannot be read: files that are missing or too
   /// short. Only inspecting and checking go on with any.
   std::vector<Error> problems;
 

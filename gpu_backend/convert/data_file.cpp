@@ -32,8 +32,7 @@ Result<DataFile> DataFile::open(const std::filesystem::path& path) {
   if (::fstat(descriptor.number(), &status) != 0)
     return fail(path.string(), "cannot be read: " + system_reason(errno), Fault::environment);
   if (!S_ISREG(status.st_mode)) return fail(path.string(), "expected a file");
-  return DataFile(std::move(descriptor), path.string(),
-                  static_cast<std::uint64_t>(status.st_size));
+  return DataFile(std::move(descriptor), path.string(), static_cast<std::uint64_t>(status.st_size));
 }
 
 Result<void> DataFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
@@ -41,11 +40,10 @@ Result<void> DataFile::read(std::uint64_t offset, std::span<std::byte> bytes) co
     return fail(shown_, fmt::format("expected {} bytes from byte {} on, the file has {}",
                                     bytes.size(), offset, size_));
   while (!bytes.empty()) {
-    const ssize_t got = ::pread(descriptor_.number(), bytes.data(), bytes.size(),
-                                static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(descriptor_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
-      return fail(shown_, "cannot be read: " + system_reason(errno), Fault::environment);
+    if (got < 0) return fail(shown_, "cannot be read: " + system_reason(errno), Fault::environment);
     if (got == 0) return fail(shown_, "became shorter while it was read");
     offset += static_cast<std::uint64_t>(got);
     bytes = bytes.subspan(static_cast<std::size_t>(got));
@@ -144,10 +142,9 @@ std::int64_t place_in(const TensorBox& whole, const std::vector<std::int64_t>& a
   return place;
 }
 
-Result<void> visit_runs(
-    const TensorBox& part, const TensorBox& first, const TensorBox& second,
-    const std::function<Result<void>(const std::vector<std::int64_t>& at, std::int64_t elements)>&
-        visit) {
+Result<void> visit_runs(const TensorBox& part, const TensorBox& first, const TensorBox& second,
+                        const std::function<Result<void>(const std::vector<std::int64_t>& at,
+                                                         std::int64_t elements)>& visit) {
   const std::size_t whole = std::max(first_whole_dim(part, first), first_whole_dim(part, second));
   const std::size_t run_dim = whole == 0 ? 0 : whole - 1;
   std::int64_t elements = 1;

@@ -57,7 +57,7 @@ class TensorReader {
 [[nodiscard]] std::vector<TensorBox> boxes_of_interval(const std::vector<std::int64_t>& shape,
                                                        std::int64_t begin, std::int64_t end);
 
-/// What two boxes have in common; none if nothing.
+/// The box that two boxes share; none if they share nothing.
 [[nodiscard]] std::optional<TensorBox> common_box(const TensorBox& a, const TensorBox& b);
 
 /// The place of a box's first element among those of `whole`, which contains it, row-major.

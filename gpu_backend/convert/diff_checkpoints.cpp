@@ -25,7 +25,7 @@ Result<Mapped> mapped_tensors(const Checkpoint& checkpoint, const std::optional<
   if (!checkpoint.problems.empty()) return tl::unexpected<Error>(checkpoint.problems.front());
   const auto named = name_tensors(checkpoint);
   std::vector<MappedTensor> tensors = unchanged_tensors(named);
-  if (model) MFSDP_SET(tensors, to_hf_names(checkpoint, named, *model));
+  if (model) MFSDP_SET(tensors, to_hf_names(named, *model));
   Mapped mapped;
   for (MappedTensor& tensor : tensors) {
     auto key = std::pair(tensor.name, tensor.state);
@@ -79,8 +79,7 @@ class ElementComparison {
     const auto size = static_cast<std::size_t>(bytes_of(*a.type));
     return std::memcmp(bytes_a_.data() + i * size, bytes_b_.data() + i * size, size) != 0;
   }
-  [[nodiscard]] double distance(const MappedTensor& a, const MappedTensor& b,
-                                std::size_t i) const {
+  [[nodiscard]] double distance(const MappedTensor& a, const MappedTensor& b, std::size_t i) const {
     if (!is_numeric(*a.type)) return 0;
     const double size =
         std::fabs(number_at(*a.type, bytes_a_, i) - number_at(*b.type, bytes_b_, i));
@@ -117,8 +116,9 @@ Result<CheckpointDifference> diff_checkpoints(const Checkpoint& a, const Checkpo
     const MappedTensor& other = found->second;
     if (one.shape != other.shape) {
       difference.tensors.push_back(
-          {.name = full_name(key), .what = fmt::format("has shape {} and {}", shown_shape(one.shape),
-                                                       shown_shape(other.shape))});
+          {.name = full_name(key),
+           .what = fmt::format("has shape {} and {}", shown_shape(one.shape),
+                               shown_shape(other.shape))});
       continue;
     }
     ++difference.compared;

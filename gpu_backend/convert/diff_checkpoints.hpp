@@ -16,9 +16,9 @@ namespace mfsdp {
 /// A tensor that is not the same in both.
 struct TensorDifference {
   std::string name;
-  std::string what;               ///< "is only in the first", "has dtype BF16 and F32", ...
-  std::int64_t elements = 0;      ///< that differ
-  double largest = 0;             ///< difference of numbers; infinite beside NaN
+  std::string what;                      ///< "is only in the first", "has dtype BF16 and F32", ...
+  std::int64_t elements = 0;             ///< that differ
+  double largest = 0;                    ///< difference of numbers; infinite beside NaN
   std::vector<std::int64_t> first = {};  ///< index of the first element that differs
 };
 

@@ -39,8 +39,8 @@ std::uint16_t half_of(double value) {
   exponent = std::max(exponent, -13);
   // The mantissa's last bit is 2^(exponent - 11); nearbyint rounds ties to even.
   const auto units = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, 11 - exponent)));
-  return static_cast<std::uint16_t>(
-      sign + (static_cast<std::uint32_t>(exponent + 13) << 10U) + units);
+  return static_cast<std::uint16_t>(sign + (static_cast<std::uint32_t>(exponent + 13) << 10U) +
+                                    units);
 }
 
 std::uint16_t bfloat_of(double value) {
@@ -54,8 +54,8 @@ std::uint16_t bfloat_of(double value) {
   if (exponent > 128 || std::isinf(size)) return sign | 0x7f80U;
   exponent = std::max(exponent, -125);
   const auto units = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, 8 - exponent)));
-  return static_cast<std::uint16_t>(
-      sign + (static_cast<std::uint32_t>(exponent + 125) << 7U) + units);
+  return static_cast<std::uint16_t>(sign + (static_cast<std::uint32_t>(exponent + 125) << 7U) +
+                                    units);
 }
 
 void store(const ElementType& type, double value, std::byte* out) {
@@ -97,8 +97,7 @@ void cast_elements(const ElementType& from, std::span<const std::byte> in, const
                    std::span<std::byte> out) {
   const auto count = in.size() / static_cast<std::size_t>(bytes_of(from));
   const auto size = static_cast<std::size_t>(bytes_of(to));
-  for (std::size_t i = 0; i < count; ++i)
-    store(to, number_at(from, in, i), out.data() + i * size);
+  for (std::size_t i = 0; i < count; ++i) store(to, number_at(from, in, i), out.data() + i * size);
 }
 
 }  // namespace mfsdp

@@ -12,9 +12,8 @@ Result<void> MappedReader::read(const MappedTensor& tensor, std::int64_t begin,
   const std::int64_t end = begin + std::ssize(bytes) / size;
   std::ranges::fill(bytes, std::byte{0});
   // Copies are in the order of their beginnings and do not overlap.
-  auto copy = std::ranges::partition_point(tensor.copies, [&](const ElementCopy& one) {
-    return one.begin + one.count <= begin;
-  });
+  auto copy = std::ranges::partition_point(
+      tensor.copies, [&](const ElementCopy& one) { return one.begin + one.count <= begin; });
   for (; copy != tensor.copies.end() && copy->begin < end; ++copy) {
     const std::int64_t from = std::max(begin, copy->begin);
     const std::int64_t count = std::min(end, copy->begin + copy->count) - from;

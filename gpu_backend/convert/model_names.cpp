@@ -38,8 +38,7 @@ constexpr std::array kLayerRows{
     NameRow{"self_attn.q_proj.bias", "attention.wq.bias", ""},
     NameRow{"self_attn.k_proj.bias", "attention.wk.bias", ""},
     NameRow{"self_attn.v_proj.bias", "attention.wv.bias", ""},
-    NameRow{"self_attn.o_proj.weight", "attention.wo.weight",
-            "self_attention.linear_proj.weight"},
+    NameRow{"self_attn.o_proj.weight", "attention.wo.weight", "self_attention.linear_proj.weight"},
     NameRow{"self_attn.q_norm.weight", "attention.q_norm.weight",
             "self_attention.q_layernorm.weight"},
     NameRow{"self_attn.k_norm.weight", "attention.k_norm.weight",
@@ -99,8 +98,7 @@ class StyleBuilder {
       if (!add(taken_apart(name), shape))
         return fail(shown_name(name),
                     fmt::format("has no name in the style {}", to_string(style_)));
-    for (auto& [name, tensor] : tensors_)
-      std::ranges::sort(tensor.pieces, {}, &StyledPiece::begin);
+    for (auto& [name, tensor] : tensors_) std::ranges::sort(tensor.pieces, {}, &StyledPiece::begin);
     return std::move(tensors_);
   }
 
@@ -133,8 +131,7 @@ class StyleBuilder {
     StyledTensor& tensor = tensors_[name];
     tensor.shape = std::move(shape);
     tensor.pads_rows = is_megatron() && hf.layer < 0 && tensor.shape.front() == shape_.vocab;
-    tensor.pieces.push_back(
-        {.hf = hf.full, .hf_begin = hf_begin, .begin = begin, .count = count});
+    tensor.pieces.push_back({.hf = hf.full, .hf_begin = hf_begin, .begin = begin, .count = count});
   }
 
   void put_whole(const HfName& hf, const std::string& name, const Sizes& shape) {
@@ -192,8 +189,8 @@ class StyleBuilder {
   /// 2 i + j of a head there is row j d/2 + i here. With norms of queries and keys (Qwen3) it
   /// rotates halves too.
   [[nodiscard]] bool add_titan(const HfName& hf, const std::string& name, const Sizes& shape) {
-    const bool is_query_or_key = hf.rest.find("q_proj") != std::string::npos ||
-                                 hf.rest.find("k_proj") != std::string::npos;
+    const bool is_query_or_key =
+        hf.rest.find("q_proj") != std::string::npos || hf.rest.find("k_proj") != std::string::npos;
     if (!is_query_or_key || shape_.qk_norm || shape_.qkv_bias) {
       put_whole(hf, name, shape);
       return true;
@@ -346,12 +343,12 @@ Result<void> add_hf_tensors(const ByParameter& by_parameter, const std::string& 
   }
   for (const auto& [parameter, named] : by_parameter)
     if (!known.contains(parameter))
-      mapped[named->parameter] = {.name = named->parameter,
-                                  .state = state,
-                                  .type = named->tensor->type,
-                                  .shape = named->tensor->shape,
-                                  .copies = {{.source = named->tensor,
-                                              .count = named->tensor->elements()}}};
+      mapped[named->parameter] = {
+          .name = named->parameter,
+          .state = state,
+          .type = named->tensor->type,
+          .shape = named->tensor->shape,
+          .copies = {{.source = named->tensor, .count = named->tensor->elements()}}};
   for (auto& [name, tensor] : mapped) {
     std::ranges::sort(tensor.copies, {}, &ElementCopy::begin);
     all.push_back(std::move(tensor));
@@ -390,8 +387,8 @@ NameStyle style_of(const std::vector<NamedTensor>& named, const Model& model) {
     if (one.is_weight()) by_parameter[one.parameter] = &one;
   NameStyle best = NameStyle::hf;
   std::int64_t most = 0;
-  for (const NameStyle style : {NameStyle::hf, NameStyle::torchtitan, NameStyle::megatron_fsdp,
-                                NameStyle::megatron}) {
+  for (const NameStyle style :
+       {NameStyle::hf, NameStyle::torchtitan, NameStyle::megatron_fsdp, NameStyle::megatron}) {
     const auto styled = styled_tensors(model, style);
     if (!styled) continue;
     const auto found = std::ranges::count_if(*styled, [&](const auto& entry) {
@@ -405,8 +402,7 @@ NameStyle style_of(const std::vector<NamedTensor>& named, const Model& model) {
   return best;
 }
 
-Result<std::vector<MappedTensor>> to_hf_names(const Checkpoint& /*checkpoint*/,
-                                              const std::vector<NamedTensor>& named,
+Result<std::vector<MappedTensor>> to_hf_names(const std::vector<NamedTensor>& named,
                                               const Model& model) {
   MFSDP_LET(styled, styled_tensors(model, style_of(named, model)));
   const auto shapes = hf_shapes_of(model);
@@ -439,8 +435,7 @@ Result<std::vector<MappedTensor>> to_style(const std::vector<MappedTensor>& hf, 
         made.type = found->second->type;
         for (const ElementCopy& copy : found->second->copies) {
           const std::int64_t begin = std::max(copy.begin, piece.hf_begin);
-          const std::int64_t end =
-              std::min(copy.begin + copy.count, piece.hf_begin + piece.count);
+          const std::int64_t end = std::min(copy.begin + copy.count, piece.hf_begin + piece.count);
           if (begin < end)
             made.copies.push_back({.source = copy.source,
                                    .source_begin = copy.source_begin + begin - copy.begin,

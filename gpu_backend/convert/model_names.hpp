@@ -74,8 +74,7 @@ struct MappedTensor {
 /// The weights and moments of a checkpoint as Hugging Face's tensors. A weight of no model's
 /// parameter keeps its name. Errors: a tensor whose shape contradicts its style's; those of
 /// styled_tensors().
-[[nodiscard]] Result<std::vector<MappedTensor>> to_hf_names(const Checkpoint& checkpoint,
-                                                            const std::vector<NamedTensor>& named,
+[[nodiscard]] Result<std::vector<MappedTensor>> to_hf_names(const std::vector<NamedTensor>& named,
                                                             const Model& model);
 
 /// Hugging Face's tensors, weights and moments, as a framework's. Errors: a tensor that is missing

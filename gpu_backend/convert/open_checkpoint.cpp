@@ -51,8 +51,8 @@ Result<std::optional<fs::path>> newest_in(const fs::path& folder) {
     if (!step) return fail(tracker.string(), "expected the number of an iteration, or release");
     const fs::path newest = folder / fmt::format("iter_{:07}", *step);
     if (!fs::is_directory(newest, ignored))
-      return fail(tracker.string(), fmt::format("names {}, which is not there",
-                                                newest.filename().string()));
+      return fail(tracker.string(),
+                  fmt::format("names {}, which is not there", newest.filename().string()));
     return newest;
   }
   std::optional<fs::path> newest;
@@ -82,8 +82,9 @@ Result<void> read_newest(Checkpoint& read) {
       return fail(read.path.string(),
                   "has files of a distributed checkpoint and no .metadata, which is written last: "
                   "the save is partial");
-    return fail(read.path.string(), "expected a checkpoint: safetensors, .metadata with its files, "
-                                    "or a save of mfsdp-exec; found none");
+    return fail(read.path.string(),
+                "expected a checkpoint: safetensors, .metadata with its files, "
+                "or a save of mfsdp-exec; found none");
   }
   read.path = *newest;
   return read_folder(read);
@@ -126,7 +127,7 @@ bool is_counter(std::string_view name) {
          name == "global_step";
 }
 
-/// The step of a checkpoint that does not say it in one place: a counter, the optimizer's, or the
+/// The step of a checkpoint that does not state it in one place: a counter, the optimizer's, or the
 /// folder's name.
 Result<void> find_step(Checkpoint& read) {
   if (read.step) return {};

@@ -116,10 +116,9 @@ class MetadataReader {
         return fail(place, "is compressed (transform_descriptors), which is not read");
       Key key(*name->text(), sizes_of(*index, "offset").value_or(std::vector<std::int64_t>()));
       const auto [at, fresh] = places_.try_emplace(
-          std::move(key),
-          Place{.file = *path->text(),
-                .item = {.offset = static_cast<std::uint64_t>(*offset->integer()),
-                         .size = static_cast<std::uint64_t>(*length->integer())}});
+          std::move(key), Place{.file = *path->text(),
+                                .item = {.offset = static_cast<std::uint64_t>(*offset->integer()),
+                                         .size = static_cast<std::uint64_t>(*length->integer())}});
       if (!fresh) return fail(place, "has two places for one chunk");
     }
     return {};
@@ -159,9 +158,9 @@ class MetadataReader {
         return fail(where, "expected a chunk with an offset and a size for each dim");
       for (std::size_t i = 0; i < shape->size(); ++i)
         if (offsets->at(i) > shape->at(i) || sizes->at(i) > shape->at(i) - offsets->at(i))
-          return fail(where, fmt::format("has a chunk of {} at {}, outside its size {}",
-                                         shown_shape(*sizes), shown_shape(*offsets),
-                                         shown_shape(*shape)));
+          return fail(where,
+                      fmt::format("has a chunk of {} at {}, outside its size {}",
+                                  shown_shape(*sizes), shown_shape(*offsets), shown_shape(*shape)));
       Place place = take(name, *offsets);
       entry.chunks.push_back({.box = {.offsets = std::move(*offsets), .sizes = std::move(*sizes)},
                               .file = std::move(place.file),
@@ -208,7 +207,8 @@ class ChunkFinder {
 
   void add(const DcpEntry& entry) {
     if (entry.type == nullptr) return add_object(entry);
-    CheckpointTensor tensor{.name = entry.name, .type = entry.type, .shape = entry.shape, .boxes = {}};
+    CheckpointTensor tensor{
+        .name = entry.name, .type = entry.type, .shape = entry.shape, .boxes = {}};
     for (const DcpChunk& chunk : entry.chunks) {
       if (chunk.box.elements() == 0) continue;
       auto box = find(entry, chunk);
@@ -235,8 +235,8 @@ class ChunkFinder {
   [[nodiscard]] Result<std::size_t> open(const DcpEntry& entry, const DcpChunk& chunk) {
     const std::string where = fmt::format("{}: {}", read_.path.string(), shown_name(entry.name));
     if (chunk.item.size == 0)
-      return fail(where, fmt::format("its chunk at {} is stored nowhere",
-                                     shown_shape(chunk.box.offsets)));
+      return fail(where,
+                  fmt::format("its chunk at {} is stored nowhere", shown_shape(chunk.box.offsets)));
     const auto [at, fresh] = files_.try_emplace(chunk.file, read_.files.size());
     if (fresh) {
       const auto path = read_.path / chunk.file;
@@ -263,10 +263,10 @@ class ChunkFinder {
     if (archive.tensors.size() != 1) return fail(where, "expected one tensor in its archive");
     const TorchTensor& tensor = archive.tensors.front();
     if (tensor.type != entry.type)
-      return fail(where, fmt::format("expected {}, as .metadata says, got {}", entry.type->torch,
+      return fail(where, fmt::format("expected {}, as .metadata has it, got {}", entry.type->torch,
                                      tensor.type->torch));
     if (tensor.shape != chunk.box.sizes)
-      return fail(where, fmt::format("expected a chunk of {}, as .metadata says, got {}",
+      return fail(where, fmt::format("expected a chunk of {}, as .metadata has it, got {}",
                                      shown_shape(chunk.box.sizes), shown_shape(tensor.shape)));
     return StoredBox{.box = chunk.box, .file = file, .offset = tensor.bytes.offset};
   }
@@ -287,7 +287,7 @@ class ChunkFinder {
   std::size_t open_index_ = 0;
 };
 
-/// Megatron-FSDP keeps its own keys beside plain ones; Megatron-Core says so in a file.
+/// Megatron-FSDP keeps its own keys beside plain ones; Megatron-Core writes a file of its own.
 CheckpointFormat format_of_dcp(const std::filesystem::path& folder, const DcpMetadata& metadata) {
   std::error_code ignored;
   if (std::filesystem::exists(folder / "metadata.json", ignored))

@@ -106,10 +106,10 @@ class SaveReader {
                  std::uint64_t at) {
     CheckpointTensor& tensor = tensor_named(name_of_state(entry.parameter, entry.kind), type, {0});
     tensor.shape.front() = std::max(tensor.shape.front(), entry.elements.end);
-    tensor.boxes.push_back({.box = {.offsets = {entry.elements.begin},
-                                    .sizes = {entry.elements.size()}},
-                            .file = file,
-                            .offset = at});
+    tensor.boxes.push_back(
+        {.box = {.offsets = {entry.elements.begin}, .sizes = {entry.elements.size()}},
+         .file = file,
+         .offset = at});
   }
 
   Result<void> add_entry(const StateEntry& entry, const Parameter& parameter,
@@ -122,25 +122,25 @@ class SaveReader {
         PlacedParameter{.name = parameter.name, .role = parameter.role, .shape = parameter.shape},
         config_.model, config_.mesh.size(Axis::tp));
     const std::vector<NamedPart> parts = parts_of(parameter);
-    order.in_parameter(entry.elements, [&](std::int64_t begin, std::int64_t place,
-                                           std::int64_t count) {
-      for (const NamedPart& part : parts) {
-        const Interval held =
-            common_part(part.elements, Interval{.begin = place, .end = place + count});
-        if (held.empty()) continue;
-        CheckpointTensor& tensor =
-            tensor_named(name_of_state(part.name, entry.kind), type, part.shape);
-        std::uint64_t offset =
-            at + static_cast<std::uint64_t>((begin - entry.elements.begin + held.begin - place) *
-                                            bytes_of(type));
-        for (TensorBox& box : boxes_of_interval(part.shape, held.begin - part.elements.begin,
-                                                held.end - part.elements.begin)) {
-          const auto size = static_cast<std::uint64_t>(box.elements() * bytes_of(type));
-          tensor.boxes.push_back({.box = std::move(box), .file = file, .offset = offset});
-          offset += size;
-        }
-      }
-    });
+    order.in_parameter(
+        entry.elements, [&](std::int64_t begin, std::int64_t place, std::int64_t count) {
+          for (const NamedPart& part : parts) {
+            const Interval held =
+                common_part(part.elements, Interval{.begin = place, .end = place + count});
+            if (held.empty()) continue;
+            CheckpointTensor& tensor =
+                tensor_named(name_of_state(part.name, entry.kind), type, part.shape);
+            std::uint64_t offset =
+                at + static_cast<std::uint64_t>(
+                         (begin - entry.elements.begin + held.begin - place) * bytes_of(type));
+            for (TensorBox& box : boxes_of_interval(part.shape, held.begin - part.elements.begin,
+                                                    held.end - part.elements.begin)) {
+              const auto size = static_cast<std::uint64_t>(box.elements() * bytes_of(type));
+              tensor.boxes.push_back({.box = std::move(box), .file = file, .offset = offset});
+              offset += size;
+            }
+          }
+        });
     return {};
   }
 
@@ -162,13 +162,15 @@ Result<void> read_torch_file(Checkpoint& read) {
     std::string name = tensor.name.empty() ? "tensor" : std::move(tensor.name);
     if (!names.insert(name).second)
       return fail(fmt::format("{}: {}", read.path.string(), shown_name(name)), "is there twice");
-    CheckpointTensor one{
-        .name = std::move(name), .type = tensor.type, .shape = std::move(tensor.shape), .boxes = {}};
+    CheckpointTensor one{.name = std::move(name),
+                         .type = tensor.type,
+                         .shape = std::move(tensor.shape),
+                         .boxes = {}};
     if (one.elements() > 0)
-      one.boxes.push_back({.box = {.offsets = std::vector<std::int64_t>(one.shape.size()),
-                                   .sizes = one.shape},
-                           .file = 0,
-                           .offset = tensor.bytes.offset});
+      one.boxes.push_back(
+          {.box = {.offsets = std::vector<std::int64_t>(one.shape.size()), .sizes = one.shape},
+           .file = 0,
+           .offset = tensor.bytes.offset});
     read.tensors.push_back(std::move(one));
   }
   read.facts = std::move(archive.values);

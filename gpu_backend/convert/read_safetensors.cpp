@@ -32,14 +32,12 @@ Result<std::map<std::string, std::vector<std::int64_t>>> offsets_of(const Safete
   MFSDP_LET(json, parse_json(text->second, place));
   if (!json.is_object()) return fail(place, "expected an object of tensors");
   for (const auto& [name, entry] : json.items()) {
-    const Json* saved = entry.is_object() && entry.contains("saved_offsets")
-                            ? &entry["saved_offsets"]
-                            : nullptr;
-    const bool is_list = saved != nullptr && saved->is_array() &&
-                         std::ranges::all_of(*saved, [](const Json& one) {
-                           return one.is_number_unsigned() &&
-                                  one.get<std::uint64_t>() < (std::uint64_t{1} << 62);
-                         });
+    const Json* saved =
+        entry.is_object() && entry.contains("saved_offsets") ? &entry["saved_offsets"] : nullptr;
+    const bool is_list =
+        saved != nullptr && saved->is_array() && std::ranges::all_of(*saved, [](const Json& one) {
+          return one.is_number_unsigned() && one.get<std::uint64_t>() < (std::uint64_t{1} << 62);
+        });
     if (!is_list)
       return fail(fmt::format("{}, {}", place, shown_name(name)),
                   "expected saved_offsets, integers from 0");
@@ -63,8 +61,7 @@ class SafetensorsReader {
     read_.files.push_back({.path = path, .size = mapped.bytes().size()});
     for (const SafeTensor& tensor : parsed.tensors) {
       std::vector<std::int64_t> at(tensor.shape.size());
-      if (const auto found = offsets.find(tensor.name); found != offsets.end())
-        at = found->second;
+      if (const auto found = offsets.find(tensor.name); found != offsets.end()) at = found->second;
       const std::string place = fmt::format("{}, tensor {}", where, shown_name(tensor.name));
       if (at.size() != tensor.shape.size())
         return fail(place, "expected a saved offset for each dim");
@@ -146,10 +143,9 @@ Result<void> read_safetensors_folder(Checkpoint& read) {
   for (const CheckpointTensor& tensor : read.tensors) names.insert(tensor.name);
   for (const auto& [tensor, file] : indexed)
     if (!names.contains(tensor))
-      read.problems.push_back(
-          fail(fmt::format("{}: {}", index.string(), shown_name(tensor)),
-               fmt::format("is not in {}, which the index names", file))
-              .value());
+      read.problems.push_back(fail(fmt::format("{}: {}", index.string(), shown_name(tensor)),
+                                   fmt::format("is not in {}, which the index names", file))
+                                  .value());
   return {};
 }
 

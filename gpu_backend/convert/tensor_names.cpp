@@ -7,12 +7,12 @@ namespace mfsdp {
 namespace {
 
 constexpr std::array<std::string_view, 2> kStatePrefixes{"optimizer.state.", "optim.state."};
-constexpr std::array<std::string_view, 8> kStates{
-    "exp_avg", "exp_avg_sq", "step", "momentum", "momentum_buffer", "param", "fp32_param",
-    "max_exp_avg_sq"};
-constexpr std::array<std::string_view, 7> kOthers{
-    "optimizer.", "optim.",     "lr_scheduler.", "train_state.",
-    "train.",     "rng_state.", "opt_param_scheduler."};
+constexpr std::array<std::string_view, 8> kStates{"exp_avg",    "exp_avg_sq",      "step",
+                                                  "momentum",   "momentum_buffer", "param",
+                                                  "fp32_param", "max_exp_avg_sq"};
+constexpr std::array<std::string_view, 7> kOthers{"optimizer.",          "optim.", "lr_scheduler.",
+                                                  "train_state.",        "train.", "rng_state.",
+                                                  "opt_param_scheduler."};
 
 /// Removes a prefix; false if the text has none.
 bool drop_prefix(std::string_view& text, std::string_view prefix) {
@@ -50,7 +50,8 @@ NamedTensor name_of(const CheckpointTensor& tensor) {
 
 void drop_modules(std::string& name) {
   std::string_view rest = name;
-  while (drop_prefix(rest, "module.")) {}
+  while (drop_prefix(rest, "module.")) {
+  }
   name = rest;
 }
 

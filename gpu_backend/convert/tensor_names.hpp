@@ -1,4 +1,4 @@
-// What the tensors of a checkpoint are: weights of parameters, states of the optimizer, or others.
+// The roles of a checkpoint's tensors: weights of parameters, states of the optimizer, or others.
 //
 //   torchtitan            layers.0.attention.wq.weight   optimizer.state.layers.0....weight.exp_avg
 //   FSDP2 of PyTorch      model.<parameter>              optim.state.<parameter>.exp_avg

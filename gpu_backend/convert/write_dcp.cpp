@@ -197,17 +197,15 @@ class RankFile {
  public:
   RankFile(DurableFile file, std::int64_t rank) : file_(std::move(file)), rank_(rank) {}
 
-  Result<WrittenItem> add(const OutputTensor& tensor, const TensorBox& box,
-                          ElementStream& stream) {
+  Result<WrittenItem> add(const OutputTensor& tensor, const TensorBox& box, ElementStream& stream) {
     const ZipFrame frame = frame_torch_tensor(*tensor.elements.type, box.sizes);
     const std::int64_t begin = end_;
     MFSDP_TRY(put(frame.before));
     // Whole rows: elements that follow each other.
-    const std::int64_t first =
-        box.offsets.empty() || product_of(tensor.elements.shape) == 0
-            ? 0
-            : box.offsets.front() * (product_of(tensor.elements.shape) /
-                                     tensor.elements.shape.front());
+    const std::int64_t first = box.offsets.empty() || product_of(tensor.elements.shape) == 0
+                                   ? 0
+                                   : box.offsets.front() * (product_of(tensor.elements.shape) /
+                                                            tensor.elements.shape.front());
     MFSDP_TRY(stream.write(tensor, first, first + box.elements(), file_, end_));
     end_ += box.elements() * bytes_of(*tensor.elements.type);
     MFSDP_TRY(put(frame.after));

@@ -26,8 +26,7 @@ Result<void> write_shard(const OutputFolder& folder, const std::string& name,
                        .bytes = tensor.bytes()});
     size += tensor.bytes();
   }
-  const std::string header =
-      safetensors_header(entries, {{"format", "pt"}, {"producer", "mfsdp"}});
+  const std::string header = safetensors_header(entries, {{"format", "pt"}, {"producer", "mfsdp"}});
   MFSDP_LET(file, DurableFile::create(folder.path / name, (folder.shown / name).string()));
   MFSDP_TRY(file.reserve(std::ssize(header) + size));
   MFSDP_TRY(file.write(0, as_bytes_of(header)));

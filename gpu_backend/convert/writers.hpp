@@ -24,7 +24,7 @@ struct OutputTensor {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// What is no tensor: an archive of torch.save, as DCP has it.
+/// A value that is no tensor: an archive of torch.save, as DCP has it.
 struct OutputObject {
   std::string name;
   const CheckpointObject* source = nullptr;
@@ -40,8 +40,8 @@ class ElementStream {
       : reader_(checkpoint), objects_(checkpoint), piece_(piece), progress_(progress) {}
 
   /// Writes elements [begin, end) of a tensor to a file from `offset` on.
-  [[nodiscard]] Result<void> write(const OutputTensor& tensor, std::int64_t begin,
-                                   std::int64_t end, DurableFile& file, std::int64_t offset);
+  [[nodiscard]] Result<void> write(const OutputTensor& tensor, std::int64_t begin, std::int64_t end,
+                                   DurableFile& file, std::int64_t offset);
   /// The bytes of an object.
   [[nodiscard]] Result<std::string> archive_of(const OutputObject& object);
 

@@ -26,10 +26,10 @@ std::string archive_error(const std::string& bytes) {
 
 /// An archive with this pickle and a storage of 8 bytes.
 std::string archive_of(const std::string& pickle) {
-  return whole_of(frame_stored_zip(std::array<ZipContent, 3>{
-      {{.name = "archive/data.pkl", .content = pickle},
-       {.name = "archive/data/0", .content = "12345678"},
-       {.name = "archive/version", .content = "3\n"}}}));
+  return whole_of(
+      frame_stored_zip(std::array<ZipContent, 3>{{{.name = "archive/data.pkl", .content = pickle},
+                                                  {.name = "archive/data/0", .content = "12345678"},
+                                                  {.name = "archive/version", .content = "3\n"}}}));
 }
 
 TEST(TorchArchive, ReadsWhatItWrites) {

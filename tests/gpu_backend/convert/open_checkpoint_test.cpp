@@ -1,5 +1,3 @@
-#include "gpu_backend/convert/checkpoint.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "gpu_backend/convert/checkpoint.hpp"
 #include "gpu_backend/convert/data_file.hpp"
 #include "gpu_backend/convert/readers.hpp"
 #include "tests/support/scratch_folder.hpp"
