@@ -187,6 +187,10 @@ Result<void> read_mfsdp(Checkpoint& read) {
   read.facts.emplace_back("model", manifest.run.model_name);
   read.facts.emplace_back("ranks", fmt::format("{}", manifest.run.config.mesh.world_size()));
   read.facts.emplace_back("tokens", fmt::format("{}", manifest.position.tokens));
+  if (std::ranges::any_of(make_model(manifest.run.config).parameters, &Parameter::transposed))
+    return fail(path.string(),
+                "is of a model whose checkpoints transpose matrices, which is not read; "
+                "mfsdp-exec --resume with --export writes it for Hugging Face");
   SaveReader reader(read, manifest);
   for (const SavedFile& saved : manifest.files) {
     const auto file = read_state_file(read.path, saved);
