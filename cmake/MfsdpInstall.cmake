@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 # ---- tools: they look for scenarios in ../share/mfsdp/scenarios (core/cli/scenarios.hpp) --------
-set(tools mfsdp-sim mfsdp-verify mfsdp-exec mfsdp-report)
+set(tools mfsdp-sim mfsdp-verify mfsdp-exec mfsdp-report mfsdp-convert)
 # The toolkit of CUDA may lie where the system does not look for libraries.
 set_target_properties(${tools} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS ${tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

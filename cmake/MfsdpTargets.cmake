@@ -2,7 +2,7 @@
 # little, which compiles in three quarters of the time.
 set(MFSDP_CALLED_SELDOM mfsdp_cli mfsdp_request mfsdp_record mfsdp_render mfsdp_session mfsdp_reports mfsdp_html
   mfsdp_report_commands mfsdp_hardware mfsdp_sim_tool mfsdp_exec_tool mfsdp_verify_tool mfsdp_findings mfsdp_bugs
-  mfsdp_launch mfsdp_oracle)
+  mfsdp_launch mfsdp_oracle mfsdp_convert_tool)
 
 # mfsdp_room(<target> FOLDERS <folder>... SEES <target or library>...)
 # A static library of every .cpp and .cu in the folders, except mains and probes. SEES is the arrow of the design:

@@ -6,9 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <ranges>
 #include <unordered_map>
 
+#include "core/base/excerpt.hpp"
 #include "core/base/file_kind.hpp"
 
 namespace mfsdp {
@@ -36,7 +38,10 @@ std::string_view name_of_code(char opcode) {
 
 class PickleReader {
  public:
-  PickleReader(std::string_view bytes, const std::string& where) : bytes_(bytes), where_(where) {}
+  /// `is_allowed`: names of objects; null: there may be none.
+  PickleReader(std::string_view bytes, const std::string& where,
+               const std::function<bool(std::string_view)>* is_allowed)
+      : bytes_(bytes), where_(where), is_allowed_(is_allowed) {}
 
   Result<PickleDocument> read() {
     for (;;) {
@@ -180,10 +185,68 @@ class PickleReader {
     if (!items) return tl::unexpected<Error>(std::move(items.error()));
     if (items->size() % 2 != 0) return wrong("a key without a value");
     if (makes_new) MFSDP_TRY(push(PickleDict{}));
-    MFSDP_LET(dict, container<PickleDict>());
+    MFSDP_LET(dict, entries_to_set());
     for (std::size_t i = 0; i < items->size(); i += 2)
       dict->items.emplace_back((*items)[i], (*items)[i + 1]);
     return {};
+  }
+
+  /// The entries of the dict or object at the top.
+  Result<PickleDict*> entries_to_set() {
+    if (marks_.empty() ? !stack_.empty() : stack_.size() > marks_.back())
+      if (auto* object = std::get_if<PickleObject>(&stack_.back()->value)) return &object->items;
+    return container<PickleDict>();
+  }
+
+  Result<void> push_name(std::string_view module, std::string_view name) {
+    std::string full = fmt::format("{}.{}", module, name);
+    if (!(*is_allowed_)(full))
+      return wrong(fmt::format("names {}, which no checkpoint needs", excerpt(full)));
+    return push(PickleName{std::move(full)});
+  }
+
+  Result<void> push_name_of_lines() {
+    MFSDP_LET(module, line());
+    MFSDP_LET(name, line());
+    return push_name(module, name);
+  }
+
+  Result<void> push_name_of_stack() {
+    MFSDP_LET(words, top(2));
+    if (words[0]->text() == nullptr || words[1]->text() == nullptr)
+      return wrong("expected two texts");
+    return push_name(*words[0]->text(), *words[1]->text());
+  }
+
+  Result<void> push_call() {
+    MFSDP_LET(call, top(2));
+    if (call[0]->name() == nullptr) return wrong("calls what is no name");
+    return push(PickleObject{.callee = call[0], .arguments = call[1]});
+  }
+
+  Result<void> push_persistent_id() {
+    MFSDP_LET(id, top(1));
+    return push(PickleObject{.arguments = id[0]});
+  }
+
+  Result<void> set_state() {
+    MFSDP_LET(state, top(1));
+    MFSDP_LET(object, container<PickleObject>());
+    object->state = state[0];
+    return {};
+  }
+
+  /// The opcodes of objects; none for others.
+  std::optional<Result<void>> run_object(char opcode) {
+    switch (opcode) {
+      case 'c': return push_name_of_lines();
+      case '\x93': return push_name_of_stack();
+      case 'R':
+      case '\x81': return push_call();
+      case 'b': return set_state();
+      case 'Q': return push_persistent_id();
+      default: return std::nullopt;
+    }
   }
 
   Result<void> remember(std::uint64_t key) {
@@ -276,6 +339,8 @@ class PickleReader {
       case 'j': return with(number(4), load);
       default: break;
     }
+    if (is_allowed_ != nullptr)
+      if (auto done = run_object(opcode)) return std::move(*done);
     if (const auto name = name_of_code(opcode); !name.empty())
       return wrong(fmt::format("{} runs code: expected data alone", name));
     return wrong(fmt::format("0x{:02x} is no opcode of a pickle of data",
@@ -297,6 +362,7 @@ class PickleReader {
 
   std::string_view bytes_;
   const std::string& where_;
+  const std::function<bool(std::string_view)>* is_allowed_;
   std::size_t at_ = 0;
   std::size_t opcode_at_ = 0;
   PickleDocument document_;
@@ -305,23 +371,46 @@ class PickleReader {
   std::unordered_map<std::uint64_t, Slot> memo_;
 };
 
+Result<PickleDocument> read_document(std::string_view bytes, const std::string& where,
+                                     const std::function<bool(std::string_view)>* is_allowed) {
+  if (bytes.empty()) return fail(where, "expected a pickle, got an empty file");
+  auto document = PickleReader(bytes, where, is_allowed).read();
+  if (document) return document;
+  if (auto other = expected_other_kind(bytes, FileKind::pickle, "a pickle"))
+    return fail(where, std::move(*other));
+  return document;
+}
+
 }  // namespace
 
+const PickleDict* PickleValue::entries() const {
+  if (const PickleObject* called = object()) return &called->items;
+  return dict();
+}
+
+std::string_view PickleValue::type() const {
+  const PickleObject* called = object();
+  if (called == nullptr || called->callee == nullptr) return {};
+  const PickleName* name = called->callee->name();
+  return name == nullptr ? std::string_view() : std::string_view(name->name);
+}
+
 const PickleValue* PickleValue::find(std::string_view key) const {
-  const PickleDict* items = dict();
-  if (items == nullptr) return nullptr;
-  for (const auto& [name, item] : std::views::reverse(items->items))
+  const PickleDict* all = entries();
+  if (all == nullptr) return nullptr;
+  for (const auto& [name, item] : std::views::reverse(all->items))
     if (const std::string* text = name->text(); text != nullptr && *text == key) return item;
   return nullptr;
 }
 
 Result<PickleDocument> read_pickle(std::string_view bytes, const std::string& where) {
-  if (bytes.empty()) return fail(where, "expected a pickle, got an empty file");
-  auto document = PickleReader(bytes, where).read();
-  if (document) return document;
-  if (auto other = expected_other_kind(bytes, FileKind::pickle, "a pickle"))
-    return fail(where, std::move(*other));
-  return document;
+  return read_document(bytes, where, nullptr);
+}
+
+Result<PickleDocument> read_pickle_objects(
+    std::string_view bytes, const std::string& where,
+    const std::function<bool(std::string_view name)>& is_allowed) {
+  return read_document(bytes, where, &is_allowed);
 }
 
 }  // namespace mfsdp

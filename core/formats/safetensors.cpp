@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/element_type.hpp"
 
 namespace mfsdp {
 namespace {
@@ -23,41 +23,6 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kHeaderLengthBytes = sizeof(std::uint64_t);
 constexpr std::string_view kMetadata = "__metadata__";
-
-struct Dtype {
-  std::string_view name;
-  std::int64_t bits = 0;  ///< of an element; some need several to fill a byte
-  std::optional<DType> ours = std::nullopt;
-};
-
-/// All dtypes of the format.
-constexpr std::array kDtypes{
-    Dtype{.name = "F32", .bits = 32, .ours = DType::fp32},
-    Dtype{.name = "BF16", .bits = 16, .ours = DType::bf16},
-    Dtype{.name = "F16", .bits = 16, .ours = DType::fp16},
-    Dtype{.name = "F64", .bits = 64, .ours = DType::fp64},
-    Dtype{.name = "BOOL", .bits = 8},
-    Dtype{.name = "U8", .bits = 8},
-    Dtype{.name = "I8", .bits = 8},
-    Dtype{.name = "U16", .bits = 16},
-    Dtype{.name = "I16", .bits = 16},
-    Dtype{.name = "U32", .bits = 32},
-    Dtype{.name = "I32", .bits = 32},
-    Dtype{.name = "U64", .bits = 64},
-    Dtype{.name = "I64", .bits = 64},
-    Dtype{.name = "C64", .bits = 64},
-    Dtype{.name = "F8_E5M2", .bits = 8},
-    Dtype{.name = "F8_E4M3", .bits = 8},
-    Dtype{.name = "F8_E8M0", .bits = 8},
-    Dtype{.name = "F6_E2M3", .bits = 6},
-    Dtype{.name = "F6_E3M2", .bits = 6},
-    Dtype{.name = "F4", .bits = 4},
-};
-
-const Dtype* find_dtype(std::string_view name) {
-  const auto* found = std::ranges::find(kDtypes, name, &Dtype::name);
-  return found == kDtypes.end() ? nullptr : found;
-}
 
 /// One tensor's entry of the header, with its place for errors.
 class Entry {
@@ -93,10 +58,10 @@ class Entry {
 
   [[nodiscard]] Result<std::int64_t> read_dtype() {
     const Json& name = field("dtype");
-    const Dtype* dtype =
-        name.is_string() ? find_dtype(name.get_ref<const std::string&>()) : nullptr;
+    const ElementType* dtype =
+        name.is_string() ? type_of_safetensors(name.get_ref<const std::string&>()) : nullptr;
     if (dtype == nullptr) return wrong("dtype", "a dtype such as \"BF16\"", name);
-    tensor_.dtype = dtype->name;
+    tensor_.dtype = dtype->safetensors;
     return dtype->bits;
   }
 
@@ -235,25 +200,34 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file,
 }
 
 std::optional<DType> floating_dtype(std::string_view safetensors_name) {
-  const Dtype* dtype = find_dtype(safetensors_name);
+  const ElementType* dtype = type_of_safetensors(safetensors_name);
   return dtype == nullptr ? std::nullopt : dtype->ours;
 }
 
-std::string_view safetensors_name(DType dtype) {
-  return std::ranges::find(kDtypes, std::optional(dtype), &Dtype::ours)->name;
-}
+std::string_view safetensors_name(DType dtype) { return element_type(dtype).safetensors; }
 
 std::int64_t TensorShape::bytes() const { return bytes_of(product_of(shape), dtype).value; }
 
 std::string safetensors_header(std::span<const TensorShape> tensors,
                                const std::map<std::string, std::string>& metadata) {
+  std::vector<HeaderEntry> entries;
+  for (const TensorShape& tensor : tensors)
+    entries.push_back({.name = tensor.name,
+                       .dtype = safetensors_name(tensor.dtype),
+                       .shape = tensor.shape,
+                       .bytes = tensor.bytes()});
+  return safetensors_header(entries, metadata);
+}
+
+std::string safetensors_header(std::span<const HeaderEntry> entries,
+                               const std::map<std::string, std::string>& metadata) {
   std::string text = fmt::format("{{\"{}\":{}", kMetadata, Json(metadata).dump());
   std::int64_t begin = 0;
-  for (const TensorShape& tensor : tensors) {
-    const std::int64_t end = checked_add(begin, tensor.bytes());
-    text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                        json_literal(tensor.name), safetensors_name(tensor.dtype),
-                        fmt::join(tensor.shape, ","), begin, end);
+  for (const HeaderEntry& entry : entries) {
+    const std::int64_t end = checked_add(begin, entry.bytes);
+    text +=
+        fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                    json_literal(entry.name), entry.dtype, fmt::join(entry.shape, ","), begin, end);
     begin = end;
   }
   text += '}';

@@ -65,6 +65,16 @@ struct TensorShape {
 [[nodiscard]] std::string safetensors_header(std::span<const TensorShape> tensors,
                                              const std::map<std::string, std::string>& metadata);
 
+/// A tensor of any dtype of the format, for a header.
+struct HeaderEntry {
+  std::string name;
+  std::string_view dtype;           ///< "I64"
+  std::vector<std::int64_t> shape;  ///< dims, outermost first
+  std::int64_t bytes = 0;
+};
+[[nodiscard]] std::string safetensors_header(std::span<const HeaderEntry> entries,
+                                             const std::map<std::string, std::string>& metadata);
+
 /// A tensor's name as errors show it.
 [[nodiscard]] std::string shown_name(std::string_view name);
 

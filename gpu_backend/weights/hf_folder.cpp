@@ -17,15 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// Maps tensors to the files that hold them.
-using WeightMap = std::map<std::string, std::string>;
-
 bool is_file_name(const std::string& text) {
   return !text.empty() && text != "." && text != ".." &&
          text.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
 }
 
-Result<WeightMap> read_index(const fs::path& path) {
+}  // namespace
+
+Result<std::map<std::string, std::string>> read_weight_map(const fs::path& path) {
   MFSDP_LET(text, read_file(path, "an index of safetensors", kLargestSafetensorsHeader));
   MFSDP_LET(index, parse_json(text, path.string()));
   const Json empty;
@@ -34,7 +33,7 @@ Result<WeightMap> read_index(const fs::path& path) {
     return fail(path.string() + ", weight_map",
                 fmt::format("expected an object from tensors to files, got {}",
                             map.is_null() ? "nothing" : json_excerpt(map)));
-  WeightMap files;
+  std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : map.items()) {
     if (!file.is_string() || !is_file_name(file.get_ref<const std::string&>()))
       return fail(fmt::format("{}, weight_map, tensor {}", path.string(), shown_name(tensor)),
@@ -44,8 +43,6 @@ Result<WeightMap> read_index(const fs::path& path) {
   }
   return files;
 }
-
-}  // namespace
 
 Result<HfFolder> HfFolder::open(const fs::path& folder) {
   std::error_code ignored;
@@ -81,7 +78,7 @@ Result<void> HfFolder::add_file(const fs::path& path) {
 }
 
 Result<void> HfFolder::add_sharded(const fs::path& folder, const fs::path& index) {
-  MFSDP_LET(weight_map, read_index(index));
+  MFSDP_LET(weight_map, read_weight_map(index));
   std::set<std::string> names;
   for (const auto& [tensor, file] : weight_map) names.insert(file);
   for (const std::string& name : names) MFSDP_TRY(add_file(folder / name));

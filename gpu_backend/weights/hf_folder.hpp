@@ -23,6 +23,10 @@ struct StoredTensor {
   SafeTensor tensor;
 };
 
+/// The weight_map of an index: tensors and the files that hold them, names in the same folder.
+[[nodiscard]] Result<std::map<std::string, std::string>> read_weight_map(
+    const std::filesystem::path& index);
+
 class HfFolder {
  public:
   /// Opens model.safetensors or, without it, all files that model.safetensors.index.json names, as

@@ -6,10 +6,11 @@
 namespace mfsdp::arrows {
 namespace {
 
-constexpr std::array<std::string_view, 4> mains{"sim/main.cpp", "verify/main.cpp",
-                                                "reports/main.cpp", "gpu_backend/main.cpp"};
-constexpr std::array<std::string_view, 4> main_targets{"mfsdp-sim", "mfsdp-verify", "mfsdp-report",
-                                                       "mfsdp-exec"};
+constexpr std::array<std::string_view, 5> mains{"sim/main.cpp", "verify/main.cpp",
+                                                "reports/main.cpp", "gpu_backend/main.cpp",
+                                                "gpu_backend/convert/main.cpp"};
+constexpr std::array<std::string_view, 5> main_targets{"mfsdp-sim", "mfsdp-verify", "mfsdp-report",
+                                                       "mfsdp-exec", "mfsdp-convert"};
 
 const Room* room_named(std::string_view name) {
   const auto found = std::ranges::find(rooms(), name, &Room::name);
@@ -68,6 +69,8 @@ const std::vector<Room>& rooms() {
        "mfsdp_train",
        {"gpu_backend/train", "gpu_backend/checkpoint", "gpu_backend/weights"},
        {"runtime", "store", "launch", "formats"}},
+      {"convert", "mfsdp_convert", {"gpu_backend/convert"}, {"train"}},
+      {"convert_tool", "mfsdp_convert_tool", {"gpu_backend/convert/tool"}, {"convert", "session"}},
       {"oracle", "mfsdp_oracle", {"verify/oracle"}, {"train", "cpu"}},
       {"exec_tool",
        "mfsdp_exec_tool",

@@ -12,7 +12,7 @@ expect() {
   echo "not installed: $1"
   missing=1
 }
-for tool in mfsdp-sim mfsdp-verify mfsdp-exec mfsdp-report; do
+for tool in mfsdp-sim mfsdp-verify mfsdp-exec mfsdp-report mfsdp-convert; do
   expect "bin/$tool"
   expect "share/man/man1/$tool.1"
   expect "share/bash-completion/completions/$tool"
