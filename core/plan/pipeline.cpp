@@ -31,13 +31,13 @@ Result<void> check_layers(const PlanConfig& config) {
   const std::int64_t chunks = checked_mul(stages, chunks_of_stage(config));
   if (!config.layers_of_stages.empty()) return check_given_layers(config);
   if (chunks <= layers + 2) return {};
-  return fail("--pp", fmt::format("{} stages{} are more than the model's {} blocks with the "
-                                  "embedding and the head",
-                                  stages,
-                                  chunks > stages
-                                      ? fmt::format(" of {} chunks (--vpp)", chunks / stages)
-                                      : "",
-                                  layers));
+  return fail(
+      "--pp",
+      fmt::format("{} stages{} are more than the model's {} blocks with the "
+                  "embedding and the head",
+                  stages,
+                  chunks > stages ? fmt::format(" of {} chunks (--vpp)", chunks / stages) : "",
+                  layers));
 }
 
 Result<void> check_schedule(const PlanConfig& config) {
@@ -45,10 +45,11 @@ Result<void> check_schedule(const PlanConfig& config) {
   if (config.schedule != PipelineSchedule::zb_h1) return {};
   for (const Strategy strategy : {config.strategy, config.strategy_of_experts()})
     if (strategy != Strategy::no_shard && strategy != Strategy::optim)
-      return fail("--strategy", fmt::format("expected no_shard or optim with --schedule zb_h1, whose "
-                                            "weight gradients are complete at the end of a step, "
-                                            "got {}",
-                                            to_string(strategy)));
+      return fail("--strategy",
+                  fmt::format("expected no_shard or optim with --schedule zb_h1, whose "
+                              "weight gradients are complete at the end of a step, "
+                              "got {}",
+                              to_string(strategy)));
   return {};
 }
 
@@ -110,8 +111,7 @@ RankClass class_of_stage(const Mesh& mesh, std::int64_t stage) {
 
 Result<void> check_given_layers(const PlanConfig& config) {
   const std::vector<std::int64_t>& given = config.layers_of_stages;
-  const std::int64_t chunks =
-      checked_mul(config.mesh.size(Axis::pp), chunks_of_stage(config));
+  const std::int64_t chunks = checked_mul(config.mesh.size(Axis::pp), chunks_of_stage(config));
   const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
   if (std::ssize(given) == chunks && sum == config.model.layers) return {};
   return fail("--layers-of-stages",

@@ -173,8 +173,7 @@ class Timetable {
   /// The end of what an action waits for, or -1 while that is not known.
   [[nodiscard]] std::int64_t ready(const PipelineAction& of, std::int64_t position) const {
     if (of.part == weight_gradients) return 0;  // after the rest of its backward, on its stage
-    if (of.part == forward)
-      return position == 0 ? 0 : ends_[0][entry(position - 1, of.microbatch)];
+    if (of.part == forward) return position == 0 ? 0 : ends_[0][entry(position - 1, of.microbatch)];
     if (position + 1 == positions_) return ends_[0][entry(position, of.microbatch)];
     return ends_[1][entry(position + 1, of.microbatch)];
   }

@@ -252,8 +252,8 @@ void MicrobatchSchedule::make_uses() {
 std::vector<char> MicrobatchSchedule::can_be_late(
     const std::vector<std::pair<std::size_t, const RecipeOp*>>& ops) const {
   std::vector<char> late(ops.size(), 0);
-  std::set<std::string> written;                                  // by later ops
-  std::set<std::pair<std::size_t, ParameterRole>> added_to;       // by later ops that are not late
+  std::set<std::string> written;                             // by later ops
+  std::set<std::pair<std::size_t, ParameterRole>> added_to;  // by later ops that are not late
   for (std::size_t i = ops.size(); i-- > 0;) {
     const auto& [owner, op] = ops[i];
     const auto key = [&, at = owner](const RecipeOperand& operand) {

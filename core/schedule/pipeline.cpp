@@ -111,9 +111,8 @@ class StageBuilder {
         return launch == PipelineLaunch{.kind = LaunchKind::send,
                                         .of = {.part = part, .microbatch = 0, .chunk = chunk}};
       });
-      ends.received_before[end_of(part)] =
-          most(at(LaunchKind::receive, part),
-               at(sends ? LaunchKind::send : LaunchKind::action, part));
+      ends.received_before[end_of(part)] = most(
+          at(LaunchKind::receive, part), at(sends ? LaunchKind::send : LaunchKind::action, part));
     }
     return ends;
   }
@@ -160,8 +159,7 @@ class StageBuilder {
     };
     const std::int64_t microbatches = program_.config.microbatches;
     const bool is_one = microbatches == 1;
-    const PassId first =
-        make(is_one ? name : "first_" + name, {.first = true, .last = is_one});
+    const PassId first = make(is_one ? name : "first_" + name, {.first = true, .last = is_one});
     if (is_one) return {first, first, first};
     PassId middle = first;
     if (microbatches > 2) {
@@ -204,8 +202,9 @@ class StageBuilder {
     for (const PipelineLaunch& launch : launches_) {
       begun += begins(launch, begun);
       most = std::max(most, begun - ended);
-      if (launch.kind == LaunchKind::action && launch.of.part == (weights_wait() ? PipelinePart::input_gradients
-                                                                 : PipelinePart::backward) &&
+      if (launch.kind == LaunchKind::action &&
+          launch.of.part ==
+              (weights_wait() ? PipelinePart::input_gradients : PipelinePart::backward) &&
           launch.of.chunk == static_cast<std::int64_t>(*reads_tokens_))
         ++ended;
     }

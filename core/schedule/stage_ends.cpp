@@ -141,8 +141,8 @@ void MicrobatchSchedule::rotate_kept(const std::unordered_map<BufferId, std::siz
       const PipelinePart last = part_of(last_use.at(id));
       const PipelinePart first = part_of(i);
       if (first == last) continue;
-      const std::int64_t late = first == PipelinePart::forward ? ends_.until_weights
-                                                               : ends_.gradients_until_weights;
+      const std::int64_t late =
+          first == PipelinePart::forward ? ends_.until_weights : ends_.gradients_until_weights;
       e_.rotate(id, last == PipelinePart::backward ? ends_.in_flight : late);
     }
 }

@@ -40,9 +40,8 @@ std::int64_t step_of(const PipelineShape& shape) {
   const Job job = without_passes(build_job(config, {}).value());
   std::vector<SimulatedPlan> classes;
   for (const Program& program : job.programs)
-    classes.push_back({.program = &program,
-                       .plan = &program.plans[0],
-                       .prices = block_prices(shape.schedule)});
+    classes.push_back(
+        {.program = &program, .plan = &program.plans[0], .prices = block_prices(shape.schedule)});
   return simulate(classes, {}, {}).value().time.step.value / kPart;
 }
 

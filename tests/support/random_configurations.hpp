@@ -428,8 +428,10 @@ inline PlanConfig over_stages(PlanConfig config) {
   config.microbatches = pick(1, 7);
   config.schedule = *rc::gen::element(PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe,
                                       PipelineSchedule::interleaved, PipelineSchedule::zb_h1);
-  if (config.schedule == PipelineSchedule::zb_h1 && config.strategy > Strategy::optim)
+  if (config.schedule == PipelineSchedule::zb_h1 && config.strategy > Strategy::optim) {
     config.strategy = Strategy::optim;
+    config.outer_strategy = Strategy::no_shard;
+  }
   if (config.schedule == PipelineSchedule::interleaved) {
     config.virtual_stages = model.layers / stages;
     config.microbatch_group = pick(stages, stages + 2);

@@ -139,9 +139,8 @@ void read_mesh(PlanView& view) {
     refuse("plan: expected ranks of one shard group to be neighbours");
   const Int stages = view.ranks_on(kStages);
   // Neighbours on ep lie beside each other, whatever else the two grids are.
-  if (divided &&
-      (ranks_of(view.expert_grid) != ranks_of(view.dense) || !view.expert_grid.contains("ep") ||
-       !stand_in(kDealtOrder, mesh.at("experts"))))
+  if (divided && (ranks_of(view.expert_grid) != ranks_of(view.dense) ||
+                  !view.expert_grid.contains("ep") || !stand_in(kDealtOrder, mesh.at("experts"))))
     refuse("plan: expected a grid of experts over the ranks that share shards");
   const Json& of = view.json.at("classes");
   if (of.size() != 1 || of[0].at("ranks") != ranks_of(view.dense))

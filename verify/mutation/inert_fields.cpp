@@ -65,6 +65,8 @@ constexpr std::array kInert{
     InertField{"*.copy{*}.*put{*}.shape[]", "a copy moves elements: their number is checked"},
     InertField{"*.collective{all_to_all}.*put{*}.shape[]",
                "the number of elements of each rank's block is checked"},
+    InertField{"*.collective{reduce_scatter}.output{output}.shape[]",
+               "the number of elements of each rank's part is checked"},
     InertField{"*.collective{recv}.output{*}.shape*", "the number of elements is checked"},
     InertField{"*.collective{send}.input{*}.shape*", "the number of elements is checked"},
     InertField{"*.kernel{norm_partial}.operands[]{output}.offset",

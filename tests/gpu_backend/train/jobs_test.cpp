@@ -212,9 +212,9 @@ TEST(PlannedStages, InterleaveChunks) {
 }
 
 TEST(PlannedStages, DelayWeightGradients) {
-  expect_to_train_as_one_rank(planned_stages(
-      4, 1, Strategy::no_shard,
-      [](PlanConfig& config) { config.schedule = PipelineSchedule::zb_h1; }));
+  expect_to_train_as_one_rank(planned_stages(4, 1, Strategy::no_shard, [](PlanConfig& config) {
+    config.schedule = PipelineSchedule::zb_h1;
+  }));
 }
 
 /// Sums of one rank have the order of a whole program's, without exact sums.

@@ -29,8 +29,8 @@ struct Split {
 std::string in_words(const Split& split) {
   return std::to_string(split.outer) + " x " + std::to_string(split.shard) + " x cp " +
          std::to_string(split.cp) + " x tp " + std::to_string(split.tp) + " x pp " +
-         std::to_string(split.pp) + ", ep " +
-         std::to_string(split.ep) + ", " + std::string(to_string(split.strategy));
+         std::to_string(split.pp) + ", ep " + std::to_string(split.ep) + ", " +
+         std::string(to_string(split.strategy));
 }
 
 PlanConfig config_of(const Split& split, PlanConfig config) {
@@ -94,8 +94,8 @@ TEST(TensorParallelRuns, ShareSequencesToo) {
       shape, {{.cp = 2, .tp = 2},
               {.shard = 2, .cp = 2, .tp = 2, .recompute = Recompute::full},
               {.cp = 2, .tp = 2, .strategy = Strategy::optim, .recompute = Recompute::none},
-          {.cp = 2, .tp = 4, .exchange = ContextExchange::p2p},
-          {.shard = 2, .cp = 2, .tp = 2, .exchange = ContextExchange::all_gather}});
+              {.cp = 2, .tp = 4, .exchange = ContextExchange::p2p},
+              {.shard = 2, .cp = 2, .tp = 2, .exchange = ContextExchange::all_gather}});
 }
 
 /// Ranks of each stage share blocks, sequences and experts.
