@@ -54,14 +54,38 @@ Result<void> check_schedule(const PlanConfig& config) {
 }
 
 Result<void> check_numbers(const PlanConfig& config) {
-  if (config.has_fp8()) return no_pp_with("--fp8");
+  if (config.fp8 == Fp8Recipe::delayed) return no_pp_with("--fp8 delayed");
+  if (config.fp8_gather) return no_pp_with("--fp8-gather");
   if (config.scales_loss()) return no_pp_with("--loss-scale (of fp16, unless it is none)");
   if (config.base_dtype != BaseDType::compute)
     return no_pp_with(fmt::format("--base-dtype {}", to_string(config.base_dtype)));
-  if (orthogonalises(config.optimizer))
-    return no_pp_with(fmt::format("--optimizer {}", to_string(config.optimizer)));
-  if (!config.frozen.empty()) return no_pp_with("--freeze");
-  if (config.has_lora()) return no_pp_with("--lora-rank");
+  return {};
+}
+
+/// A chunk sends gradients as far back as the first one, and each stage has a part of the norm.
+Result<void> check_trained(const PlanConfig& config) {
+  if (config.frozen.empty() && !config.has_lora()) return {};
+  const Model model = make_model(config);
+  const std::vector<Interval> blocks = blocks_of_chunks(config);
+  const auto stages = static_cast<std::size_t>(config.mesh.size(Axis::pp));
+  std::vector<char> trains(blocks.size(), 0);
+  for (std::size_t u = 0; u < model.units.size(); ++u) {
+    const auto block = static_cast<std::int64_t>(u) - 1;
+    std::size_t chunk = 0;
+    while (chunk + 1 < blocks.size() && block >= blocks[chunk].end) ++chunk;
+    if (std::ranges::any_of(model.units[u].parameters, [&](std::size_t p) {
+          return !config.is_frozen(model.parameters[p].name);
+        }))
+      trains[chunk] = 1;
+  }
+  for (std::size_t s = 0; s < stages; ++s) {
+    bool any = trains[s] != 0;
+    for (std::size_t c = s; c < trains.size() && s > 0; c += stages) any = any || trains[c] != 0;
+    if (!any)
+      return fail(config.has_lora() ? "--lora-rank" : "--freeze",
+                  fmt::format("expected a parameter that trains among the {} of stage {}, got none",
+                              s == 0 ? "first blocks" : "blocks", s));
+  }
   return {};
 }
 
@@ -129,6 +153,7 @@ Result<void> check_pipeline(const PlanConfig& config) {
   if (config.placement != CollectivePlacement::earliest)
     return no_pp_with(fmt::format("--placement {}", to_string(config.placement)));
   MFSDP_TRY(check_numbers(config));
+  MFSDP_TRY(check_trained(config));
   return check_without_windows("--pp", config);
 }
 

@@ -99,7 +99,7 @@ std::vector<PipelineAction> pipeline_order(const PipelineShape& shape, std::int6
 
 namespace {
 
-/// The times of all stages' actions, without transfers.
+/// The times of all stages' actions, if transfers take none.
 class Timetable {
  public:
   explicit Timetable(const PipelineShape& shape)
@@ -159,7 +159,7 @@ class Timetable {
   }
 
  private:
-  /// Of a stage's chunk, in the model.
+  /// The number of a stage's chunk in the model.
   [[nodiscard]] std::int64_t position(std::size_t stage, const PipelineAction& of) const {
     return of.chunk * shape_.stages + static_cast<std::int64_t>(stage);
   }

@@ -50,12 +50,12 @@ struct PipelineShape {
 [[nodiscard]] std::vector<PipelineAction> pipeline_order(const PipelineShape& shape,
                                                          std::int64_t stage);
 
-/// What a stage launches: an action, or a transfer to or from a neighbour.
+/// A stage launches actions, and transfers to and from its neighbours.
 enum class LaunchKind { action, send, receive };
 
 struct PipelineLaunch {
   LaunchKind kind = LaunchKind::action;
-  /// Of the stage: the action, or the one that makes what is sent, or that needs what is received.
+  /// The stage's action, or the one of its actions that makes what is sent or needs what is received.
   PipelineAction of;
 
   friend bool operator==(const PipelineLaunch&, const PipelineLaunch&) = default;

@@ -42,7 +42,7 @@ BufferForm arriving(const UnitState& unit, const GroupState& group, const PlanCo
   return form;
 }
 
-/// Of a stage with several chunks: the last reduction of any of them.
+/// The event of the last reduction of any chunk of a stage.
 constexpr std::string_view kChunkReduced = "reduced";
 
 }  // namespace

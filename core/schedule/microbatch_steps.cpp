@@ -276,7 +276,7 @@ std::vector<char> MicrobatchSchedule::can_be_late(
   return late;
 }
 
-/// Of stages whose weight gradients wait: the rest of backward, then those of blocks that can.
+/// Where weight gradients wait, the rest of backward comes first, then those of blocks that can.
 void MicrobatchSchedule::make_backward_uses(std::size_t lowest, std::size_t highest) {
   std::vector<std::pair<std::size_t, const RecipeOp*>> all;
   for (std::size_t owner = highest; owner + 1 > lowest && owner != kEmbedding; --owner)

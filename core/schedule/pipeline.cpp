@@ -330,6 +330,14 @@ void share_events(Job& job) {
   }
 }
 
+/// Streams have one list too. A stage without exchanges beside kernels (exchanges.cpp) has begun the
+/// same one.
+void share_streams(Job& job) {
+  const auto streams = [](const Program& program) { return program.streams.size(); };
+  const std::vector<Stream> all = std::ranges::max(job.programs, {}, streams).streams;
+  for (Program& program : job.programs) program.streams = all;
+}
+
 using StageBuilders = std::vector<std::unique_ptr<StageBuilder>>;
 
 /// A chunk receives the tensors that its neighbour sends.
@@ -368,6 +376,7 @@ Job make_stages(const PlanConfig& config, const Meta& meta, const FamilyRecipe& 
   }
   for (const auto& builder : builders) builder->emit();
   share_events(job);
+  share_streams(job);
   return job;
 }
 

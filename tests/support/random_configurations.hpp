@@ -357,56 +357,6 @@ inline void draw_shares(ModelShape& model, std::int64_t tp, std::int64_t cp) {
   model.vocab = tp * pick(1, 19);
 }
 
-/// The same on stages of a pipeline, without what stages do not support.
-inline PlanConfig over_stages(PlanConfig config) {
-  const auto pick = [](std::int64_t low, std::int64_t high) {
-    return *rc::gen::inRange<std::int64_t>(low, high + 1);
-  };
-  if (config.has_lora() || config.model.experts != 0) {
-    config.model = small_shape(config.model.layers);
-    config.lora_rank = 0;
-    config.lora_alpha = {0, 1};
-    config.lora_targets.clear();
-    config.lr_scale.clear();
-    config.no_decay.clear();
-  }
-  const std::int64_t stages = pick(2, 4);
-  ModelShape& model = config.model;
-  const std::int64_t layers = model.layers;
-  model.tied_embeddings = false;
-  model.layers = stages * pick((layers + stages - 1) / stages, 3);
-  config.microbatches = pick(1, 7);
-  config.schedule = *rc::gen::element(PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe,
-                                      PipelineSchedule::interleaved, PipelineSchedule::zb_h1);
-  if (config.schedule == PipelineSchedule::zb_h1 && config.strategy > Strategy::optim)
-    config.strategy = Strategy::optim;
-  if (config.schedule == PipelineSchedule::interleaved) {
-    config.virtual_stages = model.layers / stages;
-    config.microbatch_group = pick(stages, stages + 2);
-    config.microbatches = config.microbatch_group * pick(1, 2);
-  } else if (pick(0, 2) == 0) {
-    config.layers_of_stages.assign(static_cast<std::size_t>(stages), 1);
-    config.layers_of_stages.back() = model.layers - (stages - 1);
-  }
-  config.mesh = data_parallel_mesh(std::min<std::int64_t>(config.mesh.size(Axis::dp_outer), 2),
-                                   std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 3));
-  if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
-  config.mesh.resize(Axis::pp, stages);
-  config.expert_strategy.reset();
-  config.expert_parallel = 0;
-  config.capacity_factor = {};
-  config.gather = config.reduce = Transport::nccl;
-  config.placement = CollectivePlacement::earliest;
-  config.keep_gathered = 0;
-  config.frozen.clear();
-  config.loss_scale = {};
-  config.loss_scale_window = 0;
-  if (orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
-  no_fp8(config);
-  config.base_dtype = BaseDType::compute;
-  return config;
-}
-
 /// any_config() with two or three ranks on tp, as far as these can be combined with what it draws.
 inline PlanConfig over_tensor_ranks(PlanConfig config) {
   const std::int64_t ranks = *rc::gen::element<std::int64_t>(2, 2, 3);
@@ -461,6 +411,53 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
   config.expert_parallel = *rc::gen::elementOf(able);
   config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   if (*rc::gen::arbitrary<bool>()) config.capacity_factor = Rational{1, 1};
+  return config;
+}
+
+/// The same on stages of a pipeline, some of them with ranks of tp, without what stages do not support.
+inline PlanConfig over_stages(PlanConfig config) {
+  if (*rc::gen::inRange(0, 4) == 0) config = over_tensor_ranks(std::move(config));
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange<std::int64_t>(low, high + 1);
+  };
+  const std::int64_t stages = pick(2, 4);
+  ModelShape& model = config.model;
+  const std::int64_t layers = model.layers;
+  model.tied_embeddings = false;
+  model.layers = stages * pick((layers + stages - 1) / stages, 3);
+  config.microbatches = pick(1, 7);
+  config.schedule = *rc::gen::element(PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe,
+                                      PipelineSchedule::interleaved, PipelineSchedule::zb_h1);
+  if (config.schedule == PipelineSchedule::zb_h1 && config.strategy > Strategy::optim) {
+    config.strategy = Strategy::optim;
+    config.outer_strategy = Strategy::no_shard;
+  }
+  if (config.schedule == PipelineSchedule::interleaved) {
+    config.virtual_stages = model.layers / stages;
+    config.microbatch_group = pick(stages, stages + 2);
+    config.microbatches = config.microbatch_group * pick(1, 2);
+  } else if (pick(0, 2) == 0) {
+    config.layers_of_stages.assign(static_cast<std::size_t>(stages), 1);
+    config.layers_of_stages.back() = model.layers - (stages - 1);
+  }
+  Mesh mesh = data_parallel_mesh(std::min<std::int64_t>(config.mesh.size(Axis::dp_outer), 2),
+                                 std::min<std::int64_t>(config.mesh.size(Axis::dp_shard), 3));
+  for (const Axis axis : {Axis::cp, Axis::tp}) mesh.resize(axis, config.mesh.size(axis));
+  mesh.resize(Axis::pp, stages);
+  config.mesh = mesh;
+  if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
+  config.expert_strategy.reset();
+  config.expert_parallel = 0;
+  config.capacity_factor = {};
+  config.gather = config.reduce = Transport::nccl;
+  config.placement = CollectivePlacement::earliest;
+  config.keep_gathered = 0;
+  config.frozen.clear();
+  config.loss_scale = {};
+  config.loss_scale_window = 0;
+  if (config.fp8 == Fp8Recipe::delayed) no_fp8(config);
+  config.fp8_gather = false;
+  config.base_dtype = BaseDType::compute;
   return config;
 }
 

@@ -6,9 +6,8 @@
 // segment twice. All repetitions are checked where these use other instances of buffers and events,
 // or work on earlier microbatches, and in jobs of several classes. The checker refuses what it has
 // no rules for: kernels that are no steps of the configured model; registered memory of rings;
-// classes that are not the stages along the axis pp; weights that several stages have; several ranks
-// on tp in each stage; collectives of several stages other than sends and receives; millions of runs
-// of ops.
+// classes that are not the stages along the axis pp; weights that several stages have;
+// collectives of several stages other than sends and receives; millions of runs of ops.
 #pragma once
 
 #include <cstdint>

@@ -238,7 +238,8 @@ void Directions::update(const Op& op) {
 void Directions::end_step() const {
   for (Index g = 0; g < view_.groups.size(); ++g) {
     const auto last = momentums_.find(g);
-    if (view_.groups[g].optimizer == "muon" && (last == momentums_.end() || last->second != step_))
+    if (view_.groups[g].optimizer == "muon" && view_.holds(g) &&
+        (last == momentums_.end() || last->second != step_))
       refuse("group {}: no op computes its momentum in a step", g);
   }
 }

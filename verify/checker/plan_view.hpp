@@ -124,7 +124,7 @@ inline const Names kMovers{"accumulate", "cast", "sum_ranks", "zero_padding"};
 /// Axes of the dense mesh and of the expert mesh, outermost first.
 inline constexpr const char* kStages = "pp";
 inline const Axes kDenseOrder{kStages, "dp_outer", "dp_shard", "cp", "tp"};
-inline const Axes kDealtOrder{"expt_dp_outer", "expt_dp", "ep"};
+inline const Axes kDealtOrder{kStages, "expt_dp_outer", "expt_dp", "ep"};
 
 /// Elements of a group.
 struct Parameter {

@@ -95,8 +95,7 @@ void read_grid(PlanView& view, const Json& grid, PerAxis& into, const Names& kno
       refuse("plan: expected ranks on each axis of the mesh, and each axis once");
     if (on.at("size") <= 1) continue;
     into.emplace(axis, on.at("size"));
-    view.mesh.emplace(axis, on.at("size"));
-    view.order.push_back(axis);
+    if (view.mesh.emplace(axis, on.at("size")).second) view.order.push_back(axis);
   }
 }
 
@@ -114,11 +113,20 @@ void read_mesh(PlanView& view) {
   const Json& mesh = view.json.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected one or two meshes, and at most 63 streams");
-  Names dense{"dp_outer", "dp_shard", "tp"};
-  dense.insert(view.classes > 1 ? kStages : "cp");
+  Names dense{"dp_outer", "dp_shard", "cp", "tp"};
+  Names experts{"ep", "expt_dp", "expt_dp_outer"};
+  if (view.classes > 1) {
+    dense.insert(kStages);
+    experts.insert(kStages);
+  }
   read_grid(view, mesh.at("dense"), view.dense, dense);
-  read_grid(view, mesh.value("experts", Json::array()), view.expert_grid,
-            {"ep", "expt_dp", "expt_dp_outer"});
+  read_grid(view, mesh.value("experts", Json::array()), view.expert_grid, experts);
+  // Stages have the same tokens: only their number is kept.
+  const bool divided = !view.expert_grid.empty();
+  if (divided && view.expert_grid[kStages] != view.dense[kStages])
+    refuse("plan: expected the same stages in both meshes");
+  view.dense.erase(kStages);
+  view.expert_grid.erase(kStages);
   for (const Json& communicator : view.json.at("communicators")) {
     const auto spans = [&](const PerAxis& grid) {
       return std::ranges::any_of(communicator.at("axes"),
@@ -129,13 +137,10 @@ void read_mesh(PlanView& view) {
   }
   if (!stand_in(kDenseOrder, mesh.at("dense")))
     refuse("plan: expected ranks of one shard group to be neighbours");
-  // Stages have the same tokens: only their number is kept.
-  view.dense.erase(kStages);
   const Int stages = view.ranks_on(kStages);
   // Neighbours on ep lie beside each other, whatever else the two grids are.
-  if (!view.expert_grid.empty() &&
-      (ranks_of(view.expert_grid) != ranks_of(view.dense) || !view.expert_grid.contains("ep") ||
-       stages > 1 || !stand_in(kDealtOrder, mesh.at("experts"))))
+  if (divided && (ranks_of(view.expert_grid) != ranks_of(view.dense) ||
+                  !view.expert_grid.contains("ep") || !stand_in(kDealtOrder, mesh.at("experts"))))
     refuse("plan: expected a grid of experts over the ranks that share shards");
   const Json& of = view.json.at("classes");
   if (of.size() != 1 || of[0].at("ranks") != ranks_of(view.dense))

@@ -45,7 +45,7 @@ void Model::read_tensor_ranks(const PlanView& view) {
   const bool has_mlp = experts_ == 0 || !dense_.empty();
   const bool others = (latent_ && query_latent_ == 0) || !rotates_ || !input_norms_ ||
                       (qk_norm_ && whole_norms_) || (!balance_.is_null() && batch_ != 1) ||
-                      exact_ || fp8_ || config_.contains("base_dtype") || view.classes > 1 ||
+                      exact_ || fp8_ || config_.contains("base_dtype") ||
                       config_.at("optimizer") == "muon";
   const Int heads_apart = times(tensor_ranks_, has_chunks() ? 1 : context_ranks_);
   if (tensor_ranks_ > kv_heads_ && tensor_ranks_ % kv_heads_ == 0)

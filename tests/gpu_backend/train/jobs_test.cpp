@@ -217,6 +217,30 @@ TEST(PlannedStages, DelayWeightGradients) {
   }));
 }
 
+/// Sums of one rank have the order of a whole program's, without exact sums.
+TEST(PlannedStages, TakeOtherNumbersAndOptimizers) {
+  const auto train = [](const std::function<void(PlanConfig&)>& edit) {
+    expect_to_train_as_one_rank(planned_stages(2, 1, Strategy::optim, [&](PlanConfig& config) {
+      config.exact_sums = false;
+      edit(config);
+    }));
+  };
+  train([](PlanConfig& config) { config.optimizer = Optimizer::muon; });
+  train([](PlanConfig& config) { config.frozen = {"layers.0.", "embed_tokens", "layers.3.mlp"}; });
+  train([](PlanConfig& config) {
+    config.lora_rank = 2;
+    config.lora_alpha = {3, 1};
+    config.lora_targets = {"q_proj", "v_proj", "down_proj"};
+    config.schedule = PipelineSchedule::zb_h1;
+  });
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::nvfp4})
+    train([&](PlanConfig& config) {
+      config.seq_len = 16;
+      config.logits_chunk = 16;
+      config.fp8 = recipe;
+    });
+}
+
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {
   const test::Counting data = job_data();
