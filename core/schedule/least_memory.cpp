@@ -186,8 +186,7 @@ const std::vector<LeastMemory>& LeastMemoryTable::remembered(
 }
 
 LeastMemory LeastMemoryTable::of(const PlanConfig& config) {
-  const std::vector<LeastMemory>& sharded =
-      remembered(sharded_, sharded_key(config), sharded_part);
+  const std::vector<LeastMemory>& sharded = remembered(sharded_, sharded_key(config), sharded_part);
   const std::vector<LeastMemory>& activations =
       remembered(activations_, activation_key(config), activation_part);
   LeastMemory most;

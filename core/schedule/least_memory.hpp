@@ -39,9 +39,8 @@ class LeastMemoryTable {
   using Parts =
       std::unordered_multimap<std::size_t, std::pair<PlanConfig, std::vector<LeastMemory>>>;
 
-  const std::vector<LeastMemory>& remembered(Parts& parts, const PlanConfig& key,
-                                             std::vector<LeastMemory> (*work_out)(
-                                                 const PlanConfig&));
+  const std::vector<LeastMemory>& remembered(
+      Parts& parts, const PlanConfig& key, std::vector<LeastMemory> (*work_out)(const PlanConfig&));
 
   std::mutex mutex_;
   Parts sharded_;

@@ -19,8 +19,8 @@ struct UnitWork {
 };
 
 struct LeastWork {
-  Program program;             ///< the collectives' communicators and mesh; it has no plans
-  std::vector<OpBody> ops;     ///< kernels and collectives of the compute stream, each kind once
+  Program program;              ///< the collectives' communicators and mesh; it has no plans
+  std::vector<OpBody> ops;      ///< kernels and collectives of the compute stream, each kind once
   std::vector<UnitWork> units;  ///< in the order of the model
 };
 

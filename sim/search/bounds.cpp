@@ -22,8 +22,8 @@ constexpr KernelClass kClasses[] = {KernelClass::product, KernelClass::attention
                                     KernelClass::attention_backward, KernelClass::memory};
 
 bool has_bound(const PredictionRequest& request) {
-  return traits_of(request.engine).runs_plans && !request.job && request.variation.jitter.num == 0 &&
-         request.routed == nullptr;
+  return traits_of(request.engine).runs_plans && !request.job &&
+         request.variation.jitter.num == 0 && request.routed == nullptr;
 }
 
 }  // namespace
@@ -56,8 +56,8 @@ StepFloors::Units StepFloors::priced(const PredictionRequest& request, const Pla
       continue;
     }
     const auto& collective = std::get<Collective>(body);
-    const auto over = std::ranges::find(least.program.communicators, collective.communicator,
-                                        &Communicator::id);
+    const auto over =
+        std::ranges::find(least.program.communicators, collective.communicator, &Communicator::id);
     price.collectives =
         static_cast<double>(request.costs->collective(collective, *over, paths).duration.value);
   }
@@ -87,10 +87,9 @@ StepFloors::Units StepFloors::units_of(const PredictionRequest& request) {
   Units made = priced(request, key);
   const std::lock_guard lock(mutex_);
   if (const Units known = find()) return known;
-  known_.emplace(hash, Known{.config = key,
-                             .costs = request.costs.get(),
-                             .kept = request.costs,
-                             .units = made});
+  known_.emplace(
+      hash,
+      Known{.config = key, .costs = request.costs.get(), .kept = request.costs, .units = made});
   return made;
 }
 
@@ -121,8 +120,8 @@ double StepFloors::floor_of(const PlanConfig& config, const std::vector<UnitTime
       work += chunks[c].backward;
     }
     work = work.times(microbatches);
-    most = std::max(most, least_step(work.kernels, work.collectives + fill, gpu.power.has_value(),
-                                     limit));
+    most = std::max(
+        most, least_step(work.kernels, work.collectives + fill, gpu.power.has_value(), limit));
     fill += chunks[stage].forward.shortest();
     if (!weights_wait) fill += chunks[stage].backward.shortest();
   }

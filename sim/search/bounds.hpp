@@ -68,8 +68,8 @@ class StepFloors {
 
   [[nodiscard]] Units units_of(const PredictionRequest& request);
   [[nodiscard]] static Units priced(const PredictionRequest& request, const PlanConfig& key);
-  [[nodiscard]] static double floor_of(const PlanConfig& config, const std::vector<UnitTimes>& units,
-                                       const Gpu& gpu);
+  [[nodiscard]] static double floor_of(const PlanConfig& config,
+                                       const std::vector<UnitTimes>& units, const Gpu& gpu);
 
   std::mutex mutex_;
   std::unordered_multimap<std::size_t, Known> known_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/search/expert_capacity.hpp"
+#include "sim/search/open_axes.hpp"
 #include "sim/search/parallel.hpp"
 
 namespace mfsdp {
@@ -47,7 +48,7 @@ Candidate predicted(Candidate candidate, Predict what) {
   return candidate;
 }
 
-/// Predicts candidates in parallel, and hands their runs on in order.
+/// Works on candidates in parallel, and hands their runs on in order.
 class Stage {
  public:
   Stage(std::vector<Candidate>& candidates, std::int64_t total, Predict what,
@@ -76,6 +77,26 @@ class Stage {
     while (next < finished.size()) keep_next();  // after a cancellation: those beyond a gap
     MFSDP_TRY(outcome);
     return !hooks_.stop();
+  }
+
+  /// Of the candidates at `places`, by place. Those whose least memory does not fit are too large,
+  /// and done.
+  std::vector<double> bounds(std::span<const std::size_t> places, const Pruning& pruning) {
+    std::vector<double> all(candidates_.size());
+    run_in_parallel(
+        places.size(), std::thread::hardware_concurrency(),
+        [&](std::size_t i) -> std::optional<double> {
+          const PredictionRequest& request = *candidates_[places[i]].request;
+          if (cannot_fit(request)) return std::nullopt;
+          return pruning.at_most(request);
+        },
+        [&](std::size_t i, std::optional<double>&& bound) {
+          all[places[i]] = bound.value_or(0);
+          candidates_[places[i]].too_large = !bound;
+          if (!bound && hooks_.progress) hooks_.progress(++done_, total_);
+          return !hooks_.stop();
+        });
+    return all;
   }
 
   /// Counts it as done.
@@ -122,18 +143,35 @@ Result<Candidate> make_candidate(const JobOptions& job, std::vector<Setting> set
 
 Result<std::vector<Candidate>> make_candidates(const JobOptions& job, const SearchSpace& space,
                                                PredictionRequests& requests,
-                                               const SearchHooks& hooks) {
+                                               const SearchHooks& hooks, Refusals* refusals) {
+  const SearchAxis* stages = space.find("--pp");
+  std::optional<std::int64_t> layers;  // of a model whose stages are searched
+  if (stages != nullptr && stages->by_default) {
+    MFSDP_LET(shape, requests.shape(job));
+    layers = shape.layers;
+  }
   std::vector<Candidate> candidates;
+  std::optional<Error> first;
+  bool any_valid = false;
   for (std::size_t i = 0; i < space.size(); ++i) {
+    std::vector<Setting> settings = space.combination(i);
     if (hooks.stop()) {
-      candidates.emplace_back().settings = space.combination(i);
+      candidates.emplace_back().settings = std::move(settings);
+      any_valid = true;
       continue;
     }
-    MFSDP_LET(candidate, make_candidate(job, space.combination(i), requests));
-    candidates.push_back(std::move(candidate));
+    if (layers)
+      if (auto uneven = uneven_stages(settings, job, *layers))
+        settings.push_back(*std::move(uneven));
+    MFSDP_LET(candidate, make_candidate(job, std::move(settings), requests));
+    any_valid |= !candidate.invalid;
+    if (candidate.invalid && !first) first = candidate.invalid;
+    if (candidate.invalid && refusals != nullptr)
+      refusals->add(*candidate.invalid);
+    else
+      candidates.push_back(std::move(candidate));
   }
-  if (std::ranges::all_of(candidates, [](const Candidate& c) { return c.invalid.has_value(); }))
-    return tl::unexpected<Error>(*candidates.front().invalid);
+  if (!any_valid) return tl::unexpected<Error>(*first);
   return candidates;
 }
 
@@ -149,9 +187,9 @@ Result<bool> predict_candidates(std::vector<Candidate>& candidates, std::vector<
   Stage stage(candidates, std::ssize(places), what, hooks);
   if (pruning == nullptr) return stage.predict(places);
 
-  std::vector<double> bounds(candidates.size());
-  for (const std::size_t place : places)
-    bounds[place] = pruning->at_most(*candidates[place].request);
+  const std::vector<double> bounds = stage.bounds(places, *pruning);
+  if (hooks.stop()) return false;
+  std::erase_if(places, [&](std::size_t place) { return candidates[place].too_large; });
   std::ranges::stable_sort(places, std::ranges::greater{},
                            [&](std::size_t place) { return bounds[place]; });
   for (std::size_t begin = 0; begin < places.size(); begin += kRound) {

@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "reports/record/result.hpp"
+#include "sim/search/refusals.hpp"
 #include "sim/search/space.hpp"
 
 namespace mfsdp {
@@ -44,7 +45,7 @@ using Score = std::function<double(const RunFigures&)>;
 /// Leaves candidates out that cannot become the best.
 struct Pruning {
   Score score;
-  /// No run of the candidate, nor of a refinement of it, has a higher score.
+  /// No run of the candidate, nor of a refinement of it, has a higher score. Called on all threads.
   std::function<double(const PredictionRequest&)> at_most;
 };
 
@@ -52,12 +53,15 @@ struct Pruning {
 [[nodiscard]] Result<Candidate> make_candidate(const JobOptions& job, std::vector<Setting> settings,
                                                PredictionRequests& requests);
 
-/// All combinations, in order; those after a cancellation have no request. Errors: as
-/// make_candidate(), and the first candidate's if all are invalid.
+/// All combinations, in order; those after a cancellation have no request. With `refusals` those
+/// that are invalid are counted there and left out. Where a searched number of stages does not
+/// divide the model, uneven_stages() complete the settings. Errors: as make_candidate(), and the
+/// first candidate's if all are invalid.
 [[nodiscard]] Result<std::vector<Candidate>> make_candidates(const JobOptions& job,
                                                              const SearchSpace& space,
                                                              PredictionRequests& requests,
-                                                             const SearchHooks& hooks);
+                                                             const SearchHooks& hooks,
+                                                             Refusals* refusals = nullptr);
 
 /// Positions of the candidates whose outcome is open.
 [[nodiscard]] std::vector<std::size_t> open_candidates(const std::vector<Candidate>& candidates);
@@ -65,13 +69,13 @@ struct Pruning {
 enum class Predict { everything, what_fits };
 
 /// Predicts the candidates at `places`; false if cancelled. With `pruning` those of the best bounds
-/// come first, in rounds of kRound: a candidate is pruned if its bound is below the best score of
+/// come first, in rounds of kRound, without those whose lower bound of memory does not fit: a candidate is pruned if its bound is below the best score of
 /// the rounds before, so that the result does not depend on the number of threads.
 [[nodiscard]] Result<bool> predict_candidates(std::vector<Candidate>& candidates,
                                               std::vector<std::size_t> places, Predict what,
                                               const SearchHooks& hooks,
                                               const Pruning* pruning = nullptr);
 
-inline constexpr std::size_t kRound = 64;
+inline constexpr std::size_t kRound = 8;
 
 }  // namespace mfsdp

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sim/search/candidates.hpp"
+#include "sim/search/open_axes.hpp"
 #include "sim/search/refinement.hpp"
 #include "sim/search/shared_batch.hpp"
 
@@ -46,10 +47,12 @@ struct RefinementReport {
 };
 
 struct SearchResult {
-  SearchSpace space;                  ///< with the axes that the search added
-  std::vector<Candidate> candidates;  ///< the combinations in order, then refinements that gain
-  std::vector<std::size_t> ranked;    ///< positions of those that fit, best first
+  SearchSpace space;  ///< with the axes that the search added
+  /// The combinations that are no invalid ones, in order, then refinements that gain.
+  std::vector<Candidate> candidates;
+  std::vector<std::size_t> ranked;  ///< positions of those that fit, best first
   SearchCounts counts;
+  std::vector<Refusal> refusals;  ///< of counts.invalid, by rule, the most frequent first
   std::optional<SharedBatch> batch;
   std::vector<RefinementReport> refinements;
   bool complete = true;  ///< false: cancelled; then nothing is ranked

@@ -16,6 +16,7 @@
 #include "core/cli/wrap.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/render/output.hpp"
+#include "sim/search/bounds.hpp"
 #include "sim/search/search.hpp"
 #include "sim/search/training_cost.hpp"
 #include "sim/tool/find_why.hpp"
@@ -30,10 +31,36 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kFrontRows = 12;
+constexpr std::string_view kLayers =
+    "--layers-of-stages";  // with stages that do not divide a model
 
-SearchGoal goal_of(const SimOptions& options) {
-  if (options.find == Find::fastest) return {.score = tokens_per_second};
-  return {.score = [&](const RunFigures& run) { return 1 / cost_of(run, options.prices); }};
+/// With --axes there are too many combinations to predict all that fit.
+SearchGoal goal_of(const SimOptions& options, StepFloors& floors) {
+  SearchGoal goal{.score = tokens_per_second};
+  if (options.find == Find::cheapest)
+    goal.score = [&](const RunFigures& run) { return 1 / cost_of(run, options.prices); };
+  if (!options.axes.empty())
+    goal.at_most = [&floors, score = goal.score](const PredictionRequest& request) {
+      return score(floors.best_case(request));
+    };
+  return goal;
+}
+
+constexpr std::size_t kRefusalRows = 8;
+
+/// "  --tp: 1,152, as cannot be combined with --pp so far": a line for each rule.
+std::string refusals_text(const std::vector<Refusal>& refusals) {
+  std::string text = refusals.empty() ? "" : "Invalid, by rule:\n";
+  for (std::size_t i = 0; i < std::min(refusals.size(), kRefusalRows); ++i)
+    text += fmt::format("  {:>9}  {}\n", format_count(refusals[i].count),
+                        printable(refusals[i].first.message()));
+  if (refusals.size() > kRefusalRows) {
+    std::int64_t others = 0;
+    for (std::size_t i = kRefusalRows; i < refusals.size(); ++i) others += refusals[i].count;
+    text += fmt::format("  {:>9}  for {} other rules (--output json has all)\n",
+                        format_count(others), refusals.size() - kRefusalRows);
+  }
+  return text;
 }
 
 std::string counted(std::int64_t count, const char* one, const char* many) {
@@ -120,6 +147,14 @@ class BestReport {
         {"schema", "mfsdp.find/1"},      {"find", std::string(to_string(*options_.find))},
         {"tried", counts.combinations},  {"impossible", counts.invalid},
         {"too_large", counts.too_large}, {"predicted", counts.predicted}};
+    if (!options_.axes.empty()) {
+      object["pruned"] = counts.pruned;
+      object["refused"] = Json::array();
+      for (const Refusal& refusal : result_.refusals)
+        object["refused"].push_back({{"flag", refusal.first.where},
+                                     {"first", refusal.first.what},
+                                     {"count", refusal.count}});
+    }
     object["held_global_batch"] = result_.batch ? Json(result_.batch->sequences) : Json(nullptr);
     object["winner"] = is_empty() ? Json(nullptr) : Json::parse(to_json_line(*winner().run));
     object["least"] = is_empty() ? least_object() : Json(nullptr);
@@ -185,6 +220,8 @@ class BestReport {
     for (const SearchAxis& axis : axes_)
       if (const std::string value = value_text(candidate, axis); !value.empty())
         text += fmt::format("{}{} {}", text.empty() ? "" : " ", axis.flag, value);
+    if (const Setting* uneven = candidate.find(kLayers))
+      text += fmt::format(" {} {}", uneven->flag, uneven->text);
     return text;
   }
 
@@ -194,6 +231,7 @@ class BestReport {
     for (const SearchAxis& axis : axes_)
       if (std::string value = value_text(candidate, axis); !value.empty())
         object[axis.name()] = std::move(value);
+    if (const Setting* uneven = candidate.find(kLayers)) object["layers-of-stages"] = uneven->text;
     return object;
   }
 
@@ -236,11 +274,14 @@ class BestReport {
   /// The numbers of outcomes, what was varied, and the batch that all combinations share.
   [[nodiscard]] std::string tried_text() const {
     const SearchCounts& counts = result_.counts;
-    std::string text = fmt::format("Tried {}: {}, {} too large, {} invalid.\n",
-                                   counted(counts.combinations, " setting", " settings"),
-                                   counted(counts.predicted, " fits", " fit"),
-                                   counted(counts.too_large, " is", " are"),
-                                   counted(counts.invalid, " is", " are"));
+    const bool pruned = !options_.axes.empty();
+    std::string text = fmt::format(
+        "Tried {}: {}, {} too large, {} invalid{}.\n",
+        counted(counts.combinations, " setting", " settings"),
+        pruned ? format_count(counts.predicted) + " predicted"
+               : counted(counts.predicted, " fits", " fit"),
+        counted(counts.too_large, " is", " are"), counted(counts.invalid, " is", " are"),
+        pruned ? fmt::format(", {} cannot be better than these", format_count(counts.pruned)) : "");
     const auto is_refined = [&](const SearchAxis& axis) {
       return std::ranges::any_of(result_.refinements, [&](const RefinementReport& refinement) {
         return std::ranges::find(refinement.axes, axis.flag, &SearchAxis::flag) !=
@@ -252,17 +293,17 @@ class BestReport {
     if (result_.batch) text += batch_text(*result_.batch);
     for (const RefinementReport& refinement : result_.refinements)
       text += refinement_text(refinement);
+    if (pruned) text += refusals_text(result_.refusals);
     return text;
   }
 
   [[nodiscard]] std::string nothing_fits() const {
     const Smallest least = smallest(candidates_);
     if (least.candidate == nullptr) {
-      const auto first = std::ranges::find_if(
-          candidates_, [](const Candidate& candidate) { return candidate.invalid.has_value(); });
-      return first == candidates_.end()
+      return result_.refusals.empty()
                  ? "Nothing fits.\n"
-                 : fmt::format("Nothing fits: {}.\n", printable(first->invalid->message()));
+                 : fmt::format("Nothing fits: {}.\n",
+                               printable(result_.refusals.front().first.message()));
     }
     const Bytes capacity = least.candidate->request->costs->cluster().gpu.capacity;
     const Bytes reserve = least.candidate->request->reserve;
@@ -296,8 +337,9 @@ ExitCode report_cancelled(const SearchCounts& counts, const SimOptions& options,
   session.err << fmt::format(
       "{}: interrupted after {} of {} combinations; {} predicted runs are "
       "{}\n",
-      session.tool, counts.invalid + counts.too_large + counts.predicted, counts.combinations,
-      counts.predicted, options.common.no_save ? "not stored (--no-save)" : "stored");
+      session.tool, counts.invalid + counts.too_large + counts.pruned + counts.predicted,
+      counts.combinations, counts.predicted,
+      options.common.no_save ? "not stored (--no-save)" : "stored");
   return ExitCode::interrupted;
 }
 
@@ -319,9 +361,10 @@ Result<ExitCode> find_best(const SweptArguments& swept, const SimOptions& option
                            const Session& session) {
   MFSDP_LET(lists, read_space(swept));
   PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
-  MFSDP_LET(space, with_open_axes(std::move(lists), options, requests));
+  MFSDP_LET(space, with_open_axes(std::move(lists), options, requests, options.axes));
   SearchSession follower(options.common, session);
-  MFSDP_LET(result, search(options, space, goal_of(options), requests, follower.hooks()));
+  StepFloors floors;
+  MFSDP_LET(result, search(options, space, goal_of(options, floors), requests, follower.hooks()));
   MFSDP_TRY(follower.flush());
   if (!result.complete) return report_cancelled(result.counts, options, session);
   for (Candidate& candidate : result.candidates)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/amount.hpp"
+#include "sim/search/open_axes.hpp"
 #include "sim/tool/sweep.hpp"
 
 namespace mfsdp {
@@ -190,11 +191,20 @@ FlagGroup machine_group(SimOptions& o) {
 FlagGroup question_group(SimOptions& o) {
   const auto tokens = [&o](const std::string& text) { return set_tokens(text, o.tokens); };
   const auto prices = [&o](const std::string& text) { return set_prices(text, o.prices); };
+  const auto axes = [&o](const std::string& text) -> Result<void> {
+    o.axes = split(text, ',');
+    return check_axis_names(o.axes);
+  };
   return {
       .title = "Questions",
       .flags = {
           choice_flag("--find", "WHAT",
                       "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest", o.find),
+          {.name = "--axes",
+           .value = "A,...",
+           .help =
+               "with --find fastest or cheapest: tp, cp, pp, vpp, ep, schedule, fp8, ..., or all",
+           .apply = axes},
           path_flag("--tune-out", "write what --find fastest or cheapest found, for --options",
                     o.tune_out),
           {.name = "--tokens",
@@ -363,6 +373,8 @@ Result<void> check_pairs(const SimOptions& options) {
   const bool chooses = options.find == Find::fastest || options.find == Find::cheapest;
   if (options.tune_out && !chooses)
     return fail("--tune-out", "needs --find fastest or --find cheapest, whose result it writes");
+  if (!options.axes.empty() && !chooses)
+    return fail("--axes", "needs --find fastest or --find cheapest, which chooses their values");
   if (options.find && options.common.plan)
     return fail("--find", "contradicts --plan: there is nothing to choose in a given plan");
   return {};

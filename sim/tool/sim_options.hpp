@@ -33,6 +33,7 @@ struct Names<Find> {
 struct SimOptions : JobOptions {
   // Questions.
   std::optional<Find> find;
+  std::vector<std::string> axes;        ///< further fields that --find chooses: "tp"
   std::optional<std::string> tune_out;  ///< where the winner's flags become a file for --options
   std::optional<std::int64_t> tokens;   ///< to train on
   bool list_models = false;

@@ -61,7 +61,8 @@ Bytes fullest(const Job& job) {
 
 TEST(LeastMemory, OfAPipelineIsCloseBelowItsFullestStage) {
   LeastMemoryTable table;
-  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads_params})
+  for (const Strategy strategy :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads_params})
     for (const Recompute recompute : {Recompute::none, Recompute::full})
       for (const auto& [stages, microbatches] : {std::pair{2, 1}, {2, 6}, {4, 3}, {4, 8}})
         for (const PipelineSchedule schedule :
