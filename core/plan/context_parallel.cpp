@@ -71,7 +71,6 @@ Result<void> check_context_parallel(const PlanConfig& config) {
   if (ranks == 1) return {};
   MFSDP_TRY(check_context_shares(config.model, config.seq_len, ranks, config.cp_comm));
   MFSDP_TRY(check_model(config));
-  if (config.mesh.size(Axis::pp) > 1) return no_cp_with("--pp");
   if (config.micro_batch > 1 && !config.passes_keys())
     return fail("--micro-batch", fmt::format("expected 1 with --cp and --cp-comm {}, got {}",
                                              to_string(config.cp_comm), config.micro_batch));

@@ -80,7 +80,6 @@ Result<void> check_tensor_parallel(const PlanConfig& config) {
     return fail("--micro-batch", fmt::format("expected 1 with --tp and a loss of experts' balance "
                                              "(router_aux_loss_coef), got {}",
                                              config.micro_batch));
-  if (config.mesh.size(Axis::pp) > 1) return no_tp_with("--pp");
   if (config.strategy == Strategy::no_shard)
     return fail("--strategy",
                 "expected optim, optim_grads or optim_grads_params with --tp: norms' weights are "

@@ -35,22 +35,29 @@ class MicrobatchSchedule {
   /// Emits one segment's ops and declares the buffers that are live at its ends.
   void emit(const std::string& segment, std::int64_t repeat, Position position);
 
-  /// Emits a pass of the stage. Its place in the step matters to backward alone. Backward receives
-  /// gradients, and forward sends results.
+  /// Emits a pass of the stage. Its place in the step matters to backward alone.
   void emit_pass(PipelinePart part, Position position);
-  /// The pass before forward: receives its inputs. Nothing if the chunk is the first.
-  void emit_receives();
-  /// The pass after backward: sends gradients. Nothing if the chunk is the first.
-  void emit_sends();
+  /// Emits the pass that takes the tokens of a microbatch, for all chunks of the stage.
+  void emit_input();
+  /// Emits the passes before and after it, which receive its inputs and send what it makes.
+  void emit_receives(PipelinePart part);
+  void emit_sends(PipelinePart part);
 
   /// Tensors that cross the ends of a stage, by their keys in the order in which they are sent, and
   /// by part: forward gets tensors of the chunk before, backward those of the next one.
   struct Ends {
     std::array<std::vector<std::string>, 2> received{};
     std::array<std::vector<std::string>, 2> sent{};
-    std::int64_t in_flight = 1;     ///< microbatches between their forward and their backward
+    std::int64_t in_flight = 1;  ///< microbatches between their forward and their backward
+    /// Likewise, between a receive and the end of its part, and between the receive of forward's
+    /// inputs and the backward that reads them.
+    std::array<std::int64_t, 2> received_before{1, 1};
+    std::int64_t inputs_in_flight = 1;
     std::int64_t microbatches = 1;  ///< of a step
+    bool releases_tokens = false;   ///< no other chunk of the stage reads a microbatch's later
   };
+  /// Whether its kernels read ids, labels or positions.
+  [[nodiscard]] bool reads_tokens() const;
   /// Tensors that this part reads before any kernel of the stage writes them.
   [[nodiscard]] std::vector<std::string> needed(PipelinePart part) const;
   /// These tensors in the order in which the stage can send them.
@@ -159,8 +166,6 @@ class MicrobatchSchedule {
                  const std::unordered_map<BufferId, std::size_t>& last_use);
   void rotate_kept(const std::unordered_map<BufferId, std::size_t>& last_use);
   [[nodiscard]] const Crossing* crossing(const std::vector<Crossing>& among, BufferId id) const;
-  void receive(PipelinePart part);
-  void made(const Crossing& tensor, PipelinePart part);
   void send(const Crossing& tensor, PipelinePart part);
   void acquire(Phase phase, BufferId id);
   void release(Phase phase, BufferId id);
@@ -170,7 +175,6 @@ class MicrobatchSchedule {
   [[nodiscard]] bool is_frozen(std::size_t unit, ParameterRole role) const;
   [[nodiscard]] bool trains(std::size_t unit) const;
 
-  void emit_input();
   void emit_uses(std::size_t begin, std::size_t end, Position position, bool next_follows);
   void emit_use(std::size_t use, Position position);
   void emit_step(const Step& step, Position position);
@@ -223,8 +227,6 @@ class MicrobatchSchedule {
   [[nodiscard]] std::string group_name(const UnitState& unit, const GroupState& group) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
-  /// Whether its kernels read ids, labels or positions.
-  [[nodiscard]] bool reads_tokens() const;
   /// The name of a tensor's buffer, which a stage has of each chunk.
   [[nodiscard]] std::string buffer_name(const std::string& key, Source source) const;
   /// The resident units of every use of a microbatch (residency.hpp).

@@ -1,6 +1,7 @@
 // The tables of a microbatch, computed once per plan: uses, kernels, tensor lifetimes.
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <ranges>
 #include <set>
 #include <string>
@@ -216,19 +217,24 @@ void MicrobatchSchedule::add_use(std::size_t owner, const std::vector<const Reci
 void MicrobatchSchedule::make_uses() {
   const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
   const std::size_t end = std::min(span_.end, head);
-  for (std::size_t owner = span_.begin; owner < end; ++owner)
+  // A chunk without blocks has the final norm in its forward.
+  const bool only_head = span_.begin == head;
+  for (std::size_t owner = span_.begin; owner < end + (only_head ? 1 : 0); ++owner)
     add_use(owner, pointers({&recipe_of(owner).forward}), true);
   forward_uses_ = uses_.size();
   backward_begin_ = steps_.size();
   if (span_.has(head)) {
     const UnitRecipe& last = recipe_of(head);
-    add_use(head, pointers({&last.forward, train_ ? &last.backward : &last.eval}), true);
+    std::vector<const RecipeOp*> ops = pointers({train_ ? &last.backward : &last.eval});
+    if (!only_head) std::ranges::copy(pointers({&last.forward}), std::inserter(ops, ops.begin()));
+    add_use(head, ops, true);
   }
   if (!train_) return;
   const std::size_t lowest = std::max(lowest_trainable_owner(), span_.begin);
   std::vector<const RecipeOp*> late;
-  if (lowest == kEmbedding) late = late_gradients();
-  for (std::size_t owner = end - 1; owner + 1 > lowest && owner != kEmbedding; --owner) {
+  if (lowest == kEmbedding && span_.has(kLowestBlock)) late = late_gradients();
+  for (std::size_t owner = end - 1; !only_head && owner + 1 > lowest && owner != kEmbedding;
+       --owner) {
     std::vector<const RecipeOp*> ops = pointers({&recipe_of(owner).backward});
     if (owner == kLowestBlock)
       std::erase_if(ops, [&](const RecipeOp* op) { return std::ranges::count(late, op) > 0; });

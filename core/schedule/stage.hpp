@@ -59,6 +59,9 @@ struct PipelineStage {
 /// The communicator of all stages, for loss and norm.
 inline constexpr std::string_view kStages = "stages";
 
+/// The event of a stage's compute that comes to the last unit of a pass.
+inline constexpr std::string_view kLastUnit = "last_unit";
+
 /// The communicator for what a stage sends to the one with the next chunk (`step` 1) or with the one
 /// before (-1). A rank sends on one communicator of a step and receives on another, so that sends
 /// and receives do not wait for each other.
