@@ -53,4 +53,51 @@ PlanConfig work_key(PlanConfig config) {
   return config;
 }
 
+LeastGathers least_gathers(const PlanConfig& config) {
+  LeastGathers made;
+  made.program.config = gathers_key(config);
+  schedule::Emitter emitter(made.program);
+  const std::vector<schedule::PipelineStage> stages = schedule::stages_of(made.program.config);
+  // Stages between have neither embedding nor head, and so the fewest weights: any one will do.
+  const schedule::PipelineStage& stage = stages[stages.size() / 2];
+  const schedule::State state(emitter, make_model(made.program.config), stage);
+  const auto add = [&](const schedule::GroupState& of) {
+    const Group& group = *of.group;
+    const bool is_dealt =
+        std::ranges::find(group.shard, Axis::ep, &AxisPlacement::axis) != group.shard.end();
+    if (is_dealt || group.quantised || !of.route.gather || !of.is_gathered_for_use()) return;
+    Collective gather{
+        .kind = CollectiveKind::all_gather,
+        .communicator = emitter.communicator(of.route.gather->on->gather_communicator),
+        .reduction = Reduction::none,
+        .count = group.elements / of.route.gather->ranks,
+        .dtype = group.fp8 ? DType::fp8_e4m3 : config.param_dtype,
+        .input = {},
+        .output = {}};
+    const auto known =
+        std::ranges::find(made.gathers, gather, &decltype(made.gathers)::value_type::first);
+    if (known != made.gathers.end())
+      ++known->second;
+    else
+      made.gathers.emplace_back(std::move(gather), 1);
+  };
+  for (std::size_t c = 0; c < stage.chunks.size(); ++c) {
+    const schedule::MicrobatchSchedule chunk(emitter, state, own_recipe(config.model.family), true,
+                                             c);
+    for (const std::size_t unit : chunk.least_gathers())
+      for (const std::size_t g : state.units[unit].groups) add(state.groups[g]);
+  }
+  return made;
+}
+
+PlanConfig gathers_key(PlanConfig config) {
+  config.micro_batch = config.microbatches = 1;
+  config.recompute = {.kind = Recompute::none};
+  config.prefetch = std::max(config.prefetch, kMostPrefetch);
+  config.gather = config.reduce = Transport::nccl;
+  config.schedule = PipelineSchedule::one_f_one_b;
+  if (config.virtual_stages > 1) config.schedule = PipelineSchedule::interleaved;
+  return config;
+}
+
 }  // namespace mfsdp

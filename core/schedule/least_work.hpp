@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/plan/config.hpp"
@@ -31,5 +33,22 @@ struct LeastWork {
 /// The configuration that stands for all with equal work: it has no stages, and of the ranks that
 /// read other tokens only as many as divide experts.
 [[nodiscard]] PlanConfig work_key(PlanConfig config);
+
+/// Gathers of weights in a microbatch, of one stage: equal ones are counted.
+struct LeastGathers {
+  Program program;  ///< the communicators and mesh; it has no plans
+  std::vector<std::pair<Collective, std::int64_t>> gathers;
+};
+
+/// Those that a rank certainly does in every microbatch, whatever else it prefetches up to
+/// kMostPrefetch units; one stream does them. Without those of expert-parallel groups and of
+/// quantised weights. Requirements and errors as those of least_work().
+[[nodiscard]] LeastGathers least_gathers(const PlanConfig& config);
+
+/// The configuration that stands for all with equal gathers.
+[[nodiscard]] PlanConfig gathers_key(PlanConfig config);
+
+/// Searches try --prefetch up to this with the best combinations.
+inline constexpr std::int64_t kMostPrefetch = 3;
 
 }  // namespace mfsdp

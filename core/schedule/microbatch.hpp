@@ -90,6 +90,10 @@ class MicrobatchSchedule {
   };
   [[nodiscard]] PartsLive live_of_parts();
 
+  /// Units whose weights a microbatch certainly gathers, once for each gather: not those that the
+  /// microbatch before has gathered for it.
+  [[nodiscard]] std::vector<std::size_t> least_gathers() const;
+
   /// An op of the compute stream. Equal ones of several blocks have one recipe.
   struct SerialOp {
     const RecipeOp* recipe = nullptr;

@@ -16,6 +16,17 @@ std::vector<MicrobatchSchedule::SerialOp> MicrobatchSchedule::serial_ops() const
   return ops;
 }
 
+std::vector<std::size_t> MicrobatchSchedule::least_gathers() const {
+  std::vector<std::size_t> units;
+  const std::vector<std::vector<std::size_t>> resident = residents(false);
+  for (std::size_t use = 1; use < resident.size(); ++use)
+    for (const std::size_t unit : resident[use])
+      if (state_.gathers(unit) &&
+          std::ranges::find(resident[use - 1], unit) == resident[use - 1].end())
+        units.push_back(unit);
+  return units;
+}
+
 OpBody MicrobatchSchedule::body_of(const RecipeOp& recipe) const {
   const auto operand_of = [&](const RecipeOperand& stated, bool adds) {
     Operand made;

@@ -70,26 +70,40 @@ StepFloors::Units StepFloors::priced(const PredictionRequest& request, const Pla
   return std::make_shared<const std::vector<UnitTimes>>(std::move(units));
 }
 
-StepFloors::Units StepFloors::units_of(const PredictionRequest& request) {
-  const PlanConfig key = work_key(request.config);
+double StepFloors::gathered(const PredictionRequest& request, const PlanConfig& key) {
+  const LeastGathers least = least_gathers(key);
+  const Cluster& cluster = request.costs->cluster();
+  PeerPaths paths(least.program, cluster);
+  double ns = 0;
+  for (const auto& [gather, times] : least.gathers) {
+    const auto over =
+        std::ranges::find(least.program.communicators, gather.communicator, &Communicator::id);
+    if (over->size <= cluster.gpus_per_node) continue;
+    const CollectiveCost cost = request.costs->collective(gather, *over, paths);
+    ns += static_cast<double>((cost.duration - cost.latency).value) * static_cast<double>(times);
+  }
+  return ns;
+}
+
+template <class Value>
+Value StepFloors::known(Table<Value>& table, const PredictionRequest& request,
+                        const PlanConfig& key,
+                        Value (*work_out)(const PredictionRequest&, const PlanConfig&)) {
   const std::size_t hash = rough_hash(key);
-  const auto find = [&]() -> Units {
-    const auto [first, last] = known_.equal_range(hash);
+  const auto find = [&]() -> const Value* {
+    const auto [first, last] = table.equal_range(hash);
     for (auto at = first; at != last; ++at)
-      if (at->second.costs == request.costs.get() && at->second.config == key)
-        return at->second.units;
+      if (at->second.costs == request.costs && at->second.config == key) return &at->second.value;
     return nullptr;
   };
   {
     const std::lock_guard lock(mutex_);
-    if (const Units known = find()) return known;
+    if (const Value* found = find()) return *found;
   }
-  Units made = priced(request, key);
+  Value made = work_out(request, key);
   const std::lock_guard lock(mutex_);
-  if (const Units known = find()) return known;
-  known_.emplace(
-      hash,
-      Known{.config = key, .costs = request.costs.get(), .kept = request.costs, .units = made});
+  if (find() == nullptr)
+    table.emplace(hash, Cached<Value>{.config = key, .costs = request.costs, .value = made});
   return made;
 }
 
@@ -131,7 +145,11 @@ double StepFloors::floor_of(const PlanConfig& config, const std::vector<UnitTime
 double StepFloors::of(const PredictionRequest& request) {
   if (!has_bound(request)) return 0;
   try {
-    return floor_of(request.config, *units_of(request), request.costs->cluster().gpu);
+    const PlanConfig& config = request.config;
+    const Units units = known(units_, request, work_key(config), &StepFloors::priced);
+    const double gathers = known(gathers_, request, gathers_key(config), &StepFloors::gathered) *
+                           static_cast<double>(config.microbatches);
+    return std::max(gathers, floor_of(config, *units, request.costs->cluster().gpu));
   } catch (const OverflowError&) {
     return 0;  // with_program() reports the overflow
   }

@@ -2,11 +2,13 @@
 //
 // Memory: least_allocated(). Time: what one GPU must do one after another in a step.
 //
-//   step >= m W_s + fill_s                        for every stage s (of one: fill is 0)
+//   step >= m W_s + fill_s        for every stage s (of one: fill is 0)
+//   step >= m G                   where ranks of several nodes share weights
 //   W_s     kernels and unhidden collectives of its blocks in one microbatch, forward and backward
 //   fill_s  forward of the first chunks of the stages before, until its first microbatch arrives,
 //           and their backward, after its last gradient left: for equal stages the bubble,
 //           (p - 1) / (m v) of the work
+//   G       gathers of the weights of a stage's units in one microbatch, without latencies
 //
 // Why it cannot err:
 //   - W_s has ops of the very tables that emit the plan, on the compute stream, which runs them one
@@ -18,6 +20,9 @@
 //     these, and only forward counts.
 //   - Prices depend on the clock, and that on what else a step does: least_step() is the least over
 //     all clocks, and the fill, which other GPUs compute, is at the highest clock.
+//
+//   - One stream does all gathers. Those inside a node are not counted, since a refinement of the
+//     search may do them otherwise.
 //
 // Jitter, and routing that is not balanced, change prices: then no bound of time is known.
 #pragma once
@@ -59,20 +64,28 @@ class StepFloors {
     Work backward;
   };
   using Units = std::shared_ptr<const std::vector<UnitTimes>>;
-  struct Known {
+  template <class Value>
+  struct Cached {
     PlanConfig config;
-    const CostModel* costs = nullptr;
-    std::shared_ptr<const CostModel> kept;  ///< so that the address stays its own
-    Units units;
+    std::shared_ptr<const CostModel> costs;  ///< kept, so that its address stays its own
+    Value value;
   };
+  template <class Value>
+  using Table = std::unordered_multimap<std::size_t, Cached<Value>>;
 
-  [[nodiscard]] Units units_of(const PredictionRequest& request);
+  /// The table's value of that configuration at the request's prices; works it out if it is new.
+  template <class Value>
+  [[nodiscard]] Value known(Table<Value>& table, const PredictionRequest& request,
+                            const PlanConfig& key,
+                            Value (*work_out)(const PredictionRequest&, const PlanConfig&));
   [[nodiscard]] static Units priced(const PredictionRequest& request, const PlanConfig& key);
+  [[nodiscard]] static double gathered(const PredictionRequest& request, const PlanConfig& key);
   [[nodiscard]] static double floor_of(const PlanConfig& config,
                                        const std::vector<UnitTimes>& units, const Gpu& gpu);
 
   std::mutex mutex_;
-  std::unordered_multimap<std::size_t, Known> known_;
+  Table<Units> units_;
+  Table<double> gathers_;
 };
 
 }  // namespace mfsdp

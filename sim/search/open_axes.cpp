@@ -94,14 +94,6 @@ bool is_among(std::string_view name, const auto& names) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// Numbers of stages; those that do not divide the blocks have uneven_stages().
-std::vector<std::int64_t> stage_counts(std::int64_t layers) {
-  std::set<std::int64_t> counts;
-  for (std::int64_t stages = 1; stages <= std::min(layers, kMostStages); ++stages)
-    if (layers % stages == 0 || (stages & (stages - 1)) == 0) counts.insert(stages);
-  return {counts.begin(), counts.end()};
-}
-
 template <class Enum>
 SearchAxis axis_of_names(std::string_view flag) {
   std::vector<Enum> values;
@@ -114,7 +106,7 @@ SearchAxis axis_of_names(std::string_view flag) {
 SearchAxis asked_axis(std::string_view name, const ModelShape& shape, std::int64_t per_node) {
   if (name == "tp") return axis("--tp", powers_of_two(per_node));
   if (name == "cp") return axis("--cp", powers_of_two(per_node));
-  if (name == "pp") return axis("--pp", stage_counts(shape.layers));
+  if (name == "pp") return axis("--pp", powers_of_two(std::min(shape.layers, kMostStages)));
   if (name == "vpp") return axis("--vpp", powers_of_two(kMostMicroBatchOfMesh));
   if (name == "ep") return axis("--ep", expert_groups(shape.experts, shape.experts));
   if (name == "fp8") return axis_of_names<Fp8Recipe>("--fp8");
@@ -202,23 +194,6 @@ Result<SearchSpace> with_open_axes(SearchSpace space, const JobOptions& job,
     space.axes.push_back(std::move(added));
   }
   return space;
-}
-
-std::optional<Setting> uneven_stages(std::span<const Setting> settings, const JobOptions& job,
-                                     std::int64_t layers) {
-  if (contains(job.given, "--layers-of-stages") || contains(job.given, "--vpp")) return {};
-  const auto value = [&](std::string_view flag) -> std::int64_t {
-    const auto found = std::ranges::find(settings, flag, &Setting::flag);
-    return found == settings.end() ? 1 : std::get<std::int64_t>(found->value);
-  };
-  const std::int64_t stages = value("--pp");
-  if (stages <= 1 || layers % stages == 0 || layers < stages || value("--vpp") > 1) return {};
-  std::vector<std::int64_t> blocks(static_cast<std::size_t>(stages), layers / stages);
-  for (std::int64_t i = 0; i < layers % stages; ++i) {
-    const std::int64_t stage = (2 * stages - 2 - i) % stages;  // the last but one, then before it
-    ++blocks[static_cast<std::size_t>(stage)];
-  }
-  return setting("--layers-of-stages", std::move(blocks));
 }
 
 }  // namespace mfsdp

@@ -12,7 +12,7 @@ namespace mfsdp {
 /// Fields that a search varies only if asked: their names as --axes has them, which are the flags
 /// without dashes. The axes of the mesh and the schedule of stages are what "all" stands for.
 ///   tp, cp               powers of two inside a node
-///   pp                   2, 4, 8 and so on, and divisors of the model's blocks, up to kMostStages
+///   pp                   powers of two, up to kMostStages and the model's blocks
 ///   vpp, schedule        chunks of a stage, and orders of its microbatches
 ///   ep                   powers of two that divide the experts, over any number of nodes
 ///   fp8                  off and every recipe: it changes the numbers, and "all" leaves it out
@@ -28,12 +28,6 @@ namespace mfsdp {
 [[nodiscard]] Result<SearchSpace> with_open_axes(SearchSpace space, const JobOptions& job,
                                                  PredictionRequests& requests,
                                                  std::span<const std::string> asked = {});
-
-/// The blocks of each stage where stages do not divide a searched model evenly: the last stages but
-/// one have one block more, since the first has the most microbatches in flight and the last the
-/// head. None if they divide it, or if the settings or the job say how.
-[[nodiscard]] std::optional<Setting> uneven_stages(std::span<const Setting> settings,
-                                                   const JobOptions& job, std::int64_t layers);
 
 inline constexpr std::size_t kMostAddedCombinations = 20'000;
 inline constexpr std::size_t kMostAskedCombinations = 100'000;

@@ -38,7 +38,7 @@ class Search {
         goal_(goal),
         requests_(requests),
         hooks_(hooks),
-        pruning_{.score = goal.score, .at_most = goal.at_most} {}
+        pruning_{.score = goal.score, .also = goal.also, .best_case = goal.best_case} {}
 
   Result<SearchResult> run(const SearchSpace& space) {
     MFSDP_TRY(try_space(space));
@@ -68,7 +68,7 @@ class Search {
   Result<void> predict(std::vector<Candidate>& candidates) {
     MFSDP_SET(result_.complete,
               predict_candidates(candidates, open_candidates(candidates), Predict::what_fits,
-                                 hooks_, pruning_.at_most ? &pruning_ : nullptr));
+                                 hooks_, pruning_.best_case ? &pruning_ : nullptr));
     return {};
   }
 

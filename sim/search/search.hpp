@@ -24,10 +24,12 @@ namespace mfsdp {
 
 struct SearchGoal {
   Score score;  ///< what the best has most of: tokens_per_second(), or 1 / cost_of()
-  /// An upper bound of the score of a candidate and of its refinements, cheaper than a prediction;
-  /// empty: none is known. Candidates whose bound is below the best score are pruned, not
-  /// predicted.
-  std::function<double(const PredictionRequest&)> at_most = {};
+  /// A second goal: then all are kept that no other beats in both scores and in memory.
+  Score also = {};
+  /// Figures that no run of a candidate, nor of a refinement of it, beats; cheaper than a prediction
+  /// (StepFloors). Empty: none are known. Candidates that even so are not good enough are pruned,
+  /// not predicted.
+  std::function<RunFigures(const PredictionRequest&)> best_case = {};
 };
 
 /// Outcomes of the combinations; refinements of them are not counted.

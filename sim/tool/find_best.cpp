@@ -17,6 +17,7 @@
 #include "reports/record/result_json.hpp"
 #include "reports/render/output.hpp"
 #include "sim/search/bounds.hpp"
+#include "sim/search/fit_search.hpp"
 #include "sim/search/search.hpp"
 #include "sim/search/training_cost.hpp"
 #include "sim/tool/find_why.hpp"
@@ -31,18 +32,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kFrontRows = 12;
-constexpr std::string_view kLayers =
-    "--layers-of-stages";  // with stages that do not divide a model
 
 /// With --axes there are too many combinations to predict all that fit.
 SearchGoal goal_of(const SimOptions& options, StepFloors& floors) {
-  SearchGoal goal{.score = tokens_per_second};
-  if (options.find == Find::cheapest)
-    goal.score = [&](const RunFigures& run) { return 1 / cost_of(run, options.prices); };
+  const Score speed = [&](const RunFigures& run) {
+    return tokens_per_second(run) * goodput_of(run.cluster.gpus, options.failures);
+  };
+  const Score thrift = [&](const RunFigures& run) {
+    return 1 / cost_of(run, options.prices, options.failures);
+  };
+  SearchGoal goal{.score = options.find == Find::cheapest ? thrift : speed};
+  if (options.find == Find::pareto) goal.also = thrift;
   if (!options.axes.empty())
-    goal.at_most = [&floors, score = goal.score](const PredictionRequest& request) {
-      return score(floors.best_case(request));
-    };
+    goal.best_case = [&](const PredictionRequest& request) { return floors.best_case(request); };
   return goal;
 }
 
@@ -109,12 +111,13 @@ class BestReport {
     if (has_second())
       text += fmt::format("  Second best: {}, {}\n  Why: {}.\n", described(second()),
                           scored(*second().run), why());
-    std::vector<std::size_t> front = front_of(candidates_);
+    std::vector<std::size_t> front = trade_offs();
     const std::size_t all = front.size();
     if (all > kFrontRows)
       front.erase(front.begin(), front.end() - static_cast<std::ptrdiff_t>(kFrontRows));
     text += fmt::format(
-        "\nBest trade-offs of memory and speed{}:\n{}\n",
+        "\nBest trade-offs of {}{}:\n{}\n",
+        options_.find == Find::pareto ? "memory, speed and cost" : "memory and speed",
         all > kFrontRows ? fmt::format(" (the fastest {} of {})", kFrontRows, all) : std::string(),
         render_table(candidate_table(axes_, candidates_, front), style));
     const RunResult shown(*winner().run);
@@ -160,11 +163,13 @@ class BestReport {
     object["least"] = is_empty() ? least_object() : Json(nullptr);
     object["why"] = has_second() ? Json(why()) : Json();
     Json front = Json::array();
-    for (const std::size_t place : front_of(candidates_)) {
+    for (const std::size_t place : trade_offs()) {
       const PredictedRun& run = *candidates_[place].run;
       Json point = {{"run_id", run.run_id},
                     {"allocated_bytes", run.memory.allocated.value},
                     {"tokens_per_second_per_gpu", run.time.tokens_per_second_per_gpu}};
+      if (options_.find == Find::pareto)
+        point["cost"] = cost_of(run, options_.prices, options_.failures);
       point.update(values_object(candidates_[place]));
       front.push_back(std::move(point));
     }
@@ -210,7 +215,22 @@ class BestReport {
   [[nodiscard]] const Candidate& second() const { return candidates_[result_.ranked[1]]; }
 
   [[nodiscard]] std::string title() const {
-    return options_.find == Find::fastest ? "Fastest" : "Cheapest";
+    return options_.find == Find::cheapest ? "Cheapest" : "Fastest";
+  }
+
+  /// Positions of the best trade-offs, by memory.
+  [[nodiscard]] std::vector<std::size_t> trade_offs() const {
+    if (options_.find != Find::pareto) return front_of(candidates_);
+    std::vector<TradeOff> points;
+    for (const std::size_t place : result_.ranked) {
+      const PredictedRun& run = *candidates_[place].run;
+      points.push_back({.memory = run.memory.deciding(),
+                        .speed = tokens_per_second(run),
+                        .cost = cost_of(run, options_.prices, options_.failures)});
+    }
+    std::vector<std::size_t> places;
+    for (const std::size_t point : pareto_front(points)) places.push_back(result_.ranked[point]);
+    return places;
   }
 
   /// The candidate's values on the axes: "--gpus 8 --micro-batch 2".
@@ -220,8 +240,6 @@ class BestReport {
     for (const SearchAxis& axis : axes_)
       if (const std::string value = value_text(candidate, axis); !value.empty())
         text += fmt::format("{}{} {}", text.empty() ? "" : " ", axis.flag, value);
-    if (const Setting* uneven = candidate.find(kLayers))
-      text += fmt::format(" {} {}", uneven->flag, uneven->text);
     return text;
   }
 
@@ -231,7 +249,6 @@ class BestReport {
     for (const SearchAxis& axis : axes_)
       if (std::string value = value_text(candidate, axis); !value.empty())
         object[axis.name()] = std::move(value);
-    if (const Setting* uneven = candidate.find(kLayers)) object["layers-of-stages"] = uneven->text;
     return object;
   }
 
@@ -244,17 +261,19 @@ class BestReport {
 
   /// The run's speed or cost, with the days and the money of --tokens.
   [[nodiscard]] std::string scored(const RunFigures& run) const {
-    if (options_.find == Find::fastest) {
+    if (options_.find != Find::cheapest) {
       std::string speed = format_rate(tokens_per_second(run)) + " tokens/s";
       if (!options_.tokens) return speed;
       return fmt::format(
           "{}, {} days for {} tokens", speed,
-          format_real(training_of(run, options_.prices, *options_.tokens).seconds / kSecondsPerDay,
-                      1),
+          format_real(
+              training_of(run, options_.prices, *options_.tokens, options_.failures).seconds /
+                  kSecondsPerDay,
+              1),
           format_count(*options_.tokens));
     }
     const std::int64_t tokens = options_.tokens.value_or(kPricedTokens);
-    const TrainingEstimate training = training_of(run, options_.prices, tokens);
+    const TrainingEstimate training = training_of(run, options_.prices, tokens, options_.failures);
     return fmt::format("{} for {} tokens{}",
                        training.cost ? format_real(*training.cost, 0)
                                      : format_real(training.gpu_hours, 0) + " GPU-hours",
@@ -368,7 +387,8 @@ Result<ExitCode> find_best(const SweptArguments& swept, const SimOptions& option
   MFSDP_TRY(follower.flush());
   if (!result.complete) return report_cancelled(result.counts, options, session);
   for (Candidate& candidate : result.candidates)
-    if (candidate.run) estimate_training(*candidate.run, options.prices, options.tokens);
+    if (candidate.run)
+      estimate_training(*candidate.run, options.prices, options.tokens, options.failures);
   const BestReport report(result, options);
   session.out << rendered(report, options.common.output, session.style, follower.store().note());
   if (!report.is_empty() && options.tune_out) {

@@ -108,10 +108,14 @@ TEST(Search, SharesRanksOutToTensorAndContextParallelism) {
 TEST(Search, PrunesCandidatesWhoseBoundIsNotGoodEnough) {
   SmallJobs small;
   const SearchGoal goal{.score = tokens_per_second,
-                        .at_most = [](const PredictionRequest& request) {
-                          return request.config.strategy == Strategy::optim_grads_params
-                                     ? std::numeric_limits<double>::infinity()
-                                     : 1.0;
+                        .best_case = [](const PredictionRequest& request) {
+                          RunFigures figures;
+                          figures.cluster.gpus = 1;
+                          figures.time.tokens_per_second_per_gpu =
+                              request.config.strategy == Strategy::optim_grads_params
+                                  ? std::numeric_limits<double>::infinity()
+                                  : 1.0;
+                          return figures;
                         }};
   std::int64_t kept = 0;
   std::int64_t done = 0;
