@@ -1,8 +1,12 @@
 #include "core/schedule/least_memory.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 
 #include "core/model/model.hpp"
+#include "core/plan/pipeline.hpp"
+#include "core/plan/pipeline_order.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/shard/groups.hpp"
 
@@ -11,14 +15,16 @@ namespace {
 
 using schedule::Emitter;
 using schedule::MicrobatchSchedule;
+using schedule::PipelineStage;
 using schedule::State;
 
-/// The tables that a configuration's buffers follow from, without emitted ops.
+/// The tables that the buffers of one stage follow from, without emitted ops.
 struct Buffers {
-  explicit Buffers(const PlanConfig& config)
-      : emitter(with_config(program, config)),
-        state(emitter, make_model(config)),
-        microbatch(emitter, state, own_recipe(config.model.family), true) {}
+  explicit Buffers(const PlanConfig& config, const PipelineStage& stage)
+      : emitter(with_config(program, config)), state(emitter, make_model(config), stage) {
+    for (std::size_t c = 0; c < stage.chunks.size(); ++c)
+      chunks.emplace_back(emitter, state, own_recipe(config.model.family), true, c);
+  }
 
   static Program& with_config(Program& program, const PlanConfig& config) {
     program.config = config;
@@ -28,8 +34,16 @@ struct Buffers {
   Program program;
   Emitter emitter;
   State state;
-  MicrobatchSchedule microbatch;
+  std::deque<MicrobatchSchedule> chunks;
 };
+
+/// Stages of which the fullest one is usually one: the first has most microbatches in flight, the
+/// last has the head, and of those between the second has most in flight.
+std::vector<PipelineStage> likely_fullest(const PlanConfig& config) {
+  std::vector<PipelineStage> stages = schedule::stages_of(config);
+  if (stages.size() > 3) stages.erase(stages.begin() + 2, stages.end() - 1);
+  return stages;
+}
 
 Bytes persistent_bytes(const Program& program) {
   std::int64_t sum = 0;
@@ -41,16 +55,54 @@ Bytes persistent_bytes(const Program& program) {
   return Bytes(sum);
 }
 
-/// Persistent state, gathered weights and full gradients.
-LeastMemory sharded_part(const PlanConfig& config) {
-  const Buffers made(config);
-  const Bytes least = persistent_bytes(made.program) + made.microbatch.most_gathered_weights() +
-                      made.microbatch.most_full_gradients();
-  return {.pools = least, .communicators = std::ssize(made.program.communicators)};
+/// Persistent state, and gathered weights and full gradients of the chunk that has most.
+std::vector<LeastMemory> sharded_part(const PlanConfig& config) {
+  std::vector<LeastMemory> parts;
+  for (const PipelineStage& stage : likely_fullest(config)) {
+    const Buffers made(config, stage);
+    Bytes weights;
+    Bytes gradients;
+    for (const MicrobatchSchedule& chunk : made.chunks) {
+      weights = std::max(weights, chunk.most_gathered_weights());
+      gradients = std::max(gradients, chunk.most_full_gradients());
+    }
+    parts.push_back({.pools = persistent_bytes(made.program) + weights + gradients,
+                     .communicators = std::ssize(made.program.communicators)});
+  }
+  return parts;
 }
 
-LeastMemory activation_part(const PlanConfig& config) {
-  return {.pools = Buffers(config).microbatch.most_live_activations()};
+/// What a stage has live while it works on a microbatch, with what it keeps of the others in flight:
+/// the most over the actions of its order.
+Bytes in_flight(const PlanConfig& config, std::int64_t stage,
+                const std::vector<MicrobatchSchedule::PartsLive>& chunks) {
+  const bool splits_backward = config.schedule == PipelineSchedule::zb_h1;
+  Bytes kept;
+  Bytes most;
+  for (const PipelineAction& action : pipeline_order(pipeline_shape(config), stage)) {
+    const MicrobatchSchedule::PartsLive& own = chunks[static_cast<std::size_t>(action.chunk)];
+    if (action.part == PipelinePart::weight_gradients) continue;
+    if (action.part == PipelinePart::forward) {
+      most = std::max(most, kept + own.forward);
+      kept += own.saved;
+      continue;
+    }
+    kept -= own.saved;
+    most = std::max(most, kept + (splits_backward ? own.saved : own.backward));
+  }
+  return most;
+}
+
+std::vector<LeastMemory> activation_part(const PlanConfig& config) {
+  std::vector<LeastMemory> parts;
+  for (const PipelineStage& stage : likely_fullest(config)) {
+    Buffers made(config, stage);
+    if (stage.is_only()) return {{.pools = made.chunks.front().most_live_activations()}};
+    std::vector<MicrobatchSchedule::PartsLive> chunks;
+    for (MicrobatchSchedule& chunk : made.chunks) chunks.push_back(chunk.live_of_parts());
+    parts.push_back({.pools = in_flight(config, stage.index, chunks)});
+  }
+  return parts;
 }
 
 /// Among all configurations with equal sharded state, the one with the smallest buffers: those of
@@ -70,35 +122,80 @@ PlanConfig activation_key(PlanConfig config) {
   // Ranks of these axes have parts of activations.
   const std::int64_t cp = config.mesh.size(Axis::cp);
   const std::int64_t tp = config.mesh.size(Axis::tp);
+  const std::int64_t pp = config.mesh.size(Axis::pp);
   config.mesh = {};
   if (reduces) config.mesh.dense = {{.axis = Axis::dp_shard, .size = 2}};
   config.mesh.resize(Axis::cp, cp);
   config.mesh.resize(Axis::tp, tp);
+  config.mesh.resize(Axis::pp, pp);
   config.strategy = config.outer_strategy = Strategy::no_shard;
   config.expert_strategy.reset();
-  config.microbatches = 1;
+  // 1F1B and ZB-H1 have at most one microbatch in flight for each stage.
+  const bool by_stages = config.schedule == PipelineSchedule::one_f_one_b ||
+                         config.schedule == PipelineSchedule::zb_h1;
+  if (pp == 1)
+    config.microbatches = 1;
+  else if (by_stages)
+    config.microbatches = std::min(config.microbatches, pp);
   return config;
 }
 
 }  // namespace
 
-LeastMemory LeastMemoryTable::remembered(std::vector<Part>& parts, const PlanConfig& key,
-                                         LeastMemory (*work_out)(const PlanConfig&)) {
+std::size_t rough_hash(const PlanConfig& config) {
+  std::size_t hash = 0;
+  const auto add = [&](std::int64_t value) {
+    constexpr std::size_t kOdd = 0x9e3779b97f4a7c15;
+    hash = (hash ^ std::hash<std::int64_t>{}(value)) * kOdd;
+    hash ^= hash >> 32;
+  };
+  for (const auto* grid : {&config.mesh.dense, &config.mesh.experts})
+    for (const MeshAxis& on : *grid) {
+      add(static_cast<std::int64_t>(on.axis));
+      add(on.size);
+    }
+  for (const std::int64_t value :
+       {config.micro_batch, config.microbatches, config.seq_len, config.model.hidden,
+        config.model.layers, config.virtual_stages, config.recompute.full_blocks, config.prefetch,
+        config.grad_slots})
+    add(value);
+  add(static_cast<std::int64_t>(config.recompute.kind));
+  add(static_cast<std::int64_t>(config.strategy));
+  add(static_cast<std::int64_t>(config.schedule));
+  add(static_cast<std::int64_t>(config.fp8));
+  return hash;
+}
+
+const std::vector<LeastMemory>& LeastMemoryTable::remembered(
+    Parts& parts, const PlanConfig& key, std::vector<LeastMemory> (*work_out)(const PlanConfig&)) {
+  const std::size_t hash = rough_hash(key);
+  const auto find = [&]() -> const std::vector<LeastMemory>* {
+    const auto [first, last] = parts.equal_range(hash);
+    for (auto at = first; at != last; ++at)
+      if (at->second.first == key) return &at->second.second;
+    return nullptr;
+  };
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(parts, key, &Part::first);
-    if (found != parts.end()) return found->second;
+    if (const auto* known = find()) return *known;
   }
-  const LeastMemory part = work_out(key);
+  std::vector<LeastMemory> made = work_out(key);
   const std::lock_guard lock(mutex_);
-  parts.emplace_back(key, part);
-  return part;
+  if (const auto* known = find()) return *known;
+  return parts.emplace(hash, std::pair(key, std::move(made)))->second.second;
 }
 
 LeastMemory LeastMemoryTable::of(const PlanConfig& config) {
-  LeastMemory least = remembered(sharded_, sharded_key(config), sharded_part);
-  least.pools += remembered(activations_, activation_key(config), activation_part).pools;
-  return least;
+  const std::vector<LeastMemory>& sharded = remembered(sharded_, sharded_key(config), sharded_part);
+  const std::vector<LeastMemory>& activations =
+      remembered(activations_, activation_key(config), activation_part);
+  LeastMemory most;
+  for (std::size_t stage = 0; stage < sharded.size(); ++stage) {
+    LeastMemory least = sharded[stage];
+    least.pools += activations[stage].pools;
+    if (stage == 0 || least.pools > most.pools) most = least;
+  }
+  return most;
 }
 
 }  // namespace mfsdp

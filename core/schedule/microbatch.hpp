@@ -86,6 +86,29 @@ class MicrobatchSchedule {
   [[nodiscard]] Bytes most_live_activations();
   [[nodiscard]] Bytes most_gathered_weights() const;
   [[nodiscard]] Bytes most_full_gradients() const;
+  /// The same of activations, by the parts of a stage's microbatch.
+  struct PartsLive {
+    Bytes forward;   ///< at most during forward
+    Bytes saved;     ///< between forward and backward
+    Bytes backward;  ///< at most during backward
+  };
+  [[nodiscard]] PartsLive live_of_parts();
+
+  /// Units whose weights a microbatch certainly gathers, once for each gather: not those that the
+  /// microbatch before has gathered for it.
+  [[nodiscard]] std::vector<std::size_t> least_gathers() const;
+
+  /// An op of the compute stream. Equal ones of several blocks have one recipe.
+  struct SerialOp {
+    const RecipeOp* recipe = nullptr;
+    std::size_t owner = 0;  ///< embedding, blocks, head
+    bool forward = false;
+  };
+  /// The ops of a training microbatch that no other op hides, in order.
+  [[nodiscard]] std::vector<SerialOp> serial_ops() const;
+  /// What such an op launches in the first microbatch: a kernel or a collective whose operands have
+  /// sizes, and no buffers.
+  [[nodiscard]] OpBody body_of(const RecipeOp& recipe) const;
 
  private:
   /// One pass over a unit: its ops in order.

@@ -13,18 +13,26 @@ const std::int64_t kAlignment = Pool{}.alignment;
 }  // namespace
 
 /// Acquires and releases are in the compute stream, around the kernels.
-Bytes MicrobatchSchedule::most_live_activations() {
+MicrobatchSchedule::PartsLive MicrobatchSchedule::live_of_parts() {
   make_tensors();
   std::int64_t live = 0;
-  std::int64_t most = 0;
+  PartsLive parts;
   const auto size = [&](BufferId id) { return round_up(e_.at(id).size.value, kAlignment); };
-  for (const Step& step : steps_) {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (i == backward_begin_) parts.saved = Bytes(live);
+    const Step& step = steps_[i];
     for (const BufferId id : step.released) live -= size(id);
     for (const BufferId id : step.acquires) live = checked_add(live, size(id));
-    most = std::max(most, live);
+    Bytes& most = i < backward_begin_ ? parts.forward : parts.backward;
+    most = std::max(most, Bytes(live));
     for (const BufferId id : step.releases) live -= size(id);
   }
-  return Bytes(most);
+  return parts;
+}
+
+Bytes MicrobatchSchedule::most_live_activations() {
+  const PartsLive parts = live_of_parts();
+  return std::max(parts.forward, parts.backward);
 }
 
 /// All units of a use are gathered before it; units that only the use before needed are released.

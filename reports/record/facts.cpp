@@ -44,7 +44,7 @@ std::vector<std::string> statements_of(const Facts& facts) {
   std::vector<std::string> statements;
   for (const char* name :
        {"engine_options", "engine_basis", "framework_options", "memory_error",
-        "gradient_reductions", "power", "priced_by", "published_prices", "assumed"})
+        "gradient_reductions", "power", "priced_by", "published_prices", "assumed", "failures"})
     if (const Fact* fact = find_fact(facts, "simulation", name))
       statements.push_back(fact_text(fact->value));
   return statements;

@@ -35,6 +35,12 @@ constexpr double kBurstClock = 1.15;
 /// Energy of work at a clock relative to clock 1: c ^ 1.25, by square roots only.
 double energy_at(double clock) { return clock * std::sqrt(std::sqrt(clock)); }
 
+/// Time alone of the classes that the power limit slows down.
+double limited_of(const StepWork& work) {
+  return work.alone[KernelClass::product] + work.alone[KernelClass::attention_forward] +
+         work.alone[KernelClass::attention_backward];
+}
+
 }  // namespace
 
 ClassFactors faster(const ClassFactors& mixed, double clock) {
@@ -59,6 +65,17 @@ double idle_clock(double limited, double idle, double limit) {
     (energy_at(clock) - 1 / clock <= spared ? low : high) = clock;
   }
   return low;
+}
+
+double least_step(const StepWork& work, double idle, bool rests, double limit) {
+  const double memory = work.alone[KernelClass::memory];
+  const double limited = std::max(limited_of(work) - (1 - kMemoryDraw) * memory, 0.0);
+  const double clock = rests ? idle_clock(limited, idle, limit) : 1;
+  return limited / clock + memory + idle;
+}
+
+double at_highest_clock(const StepWork& work) {
+  return limited_of(work) / kHighestClock + work.alone[KernelClass::memory];
 }
 
 // The fourth root of the clock. Measured: reductions of a layer of Llama-3-8B at the end of steps

@@ -52,15 +52,26 @@ struct ClassFactors : PerKernelClass<double> {
 /// 1 if nothing is limited.
 [[nodiscard]] double idle_clock(double limited, double idle, double limit = 1);
 
-/// Slowdown of a collective that runs on SMs, in a step at the power limit without concurrent
-/// kernels, relative to its time alone on a cool GPU: its kernels follow the step's clock, too.
-[[nodiscard]] double collective_slowdown(const PerKernelClass<double>& mixed);
-
 /// Nanoseconds alone of a step's kernels by class.
 struct StepWork {
   PerKernelClass<double> alone;
   double fp8 = 0;  ///< the part of GEMMs in FP8, which alone[product] contains
 };
+
+/// A lower bound of the time of a step that does this work, and computes nothing for at least `idle`
+/// nanoseconds: with P, A, M as above, L = P + A - (1 - kMemoryDraw) M and c the clock of idle_clock(L),
+///   L / c + M + idle
+/// By power_mix() the step's GEMMs and attention take at least L: they save what memory-bound kernels
+/// do not draw, and collectives only add. The bound grows with `idle`, since the clock rises by less
+/// than 0.37 of it, so a step that idles longer is not shorter. `rests`: the clock follows idle time.
+[[nodiscard]] double least_step(const StepWork& work, double idle, bool rests, double limit = 1);
+
+/// A lower bound of the time of kernels at any clock.
+[[nodiscard]] double at_highest_clock(const StepWork& work);
+
+/// Slowdown of a collective that runs on SMs, in a step at the power limit without concurrent
+/// kernels, relative to its time alone on a cool GPU: its kernels follow the step's clock, too.
+[[nodiscard]] double collective_slowdown(const PerKernelClass<double>& mixed);
 
 /// `drawn`: D. All factors are 1 in a step without GEMMs and attention.
 [[nodiscard]] ClassFactors power_mix(const StepWork& work, double drawn = 0);

@@ -130,8 +130,7 @@ bool fits(const PredictionRequest& request) {
 Bytes least_allocated(const PredictionRequest& request) {
   const Gpu& gpu = request.costs->cluster().gpu;
   if (request.program) return footprint_of(request).least;
-  // Stages have parts of the model: no bound is known before their plans are built.
-  if (!traits_of(request.engine).runs_plans || request.config.mesh.size(Axis::pp) > 1) return {};
+  if (!traits_of(request.engine).runs_plans) return {};
   try {
     LeastMemoryTable alone;
     LeastMemoryTable& table = request.least ? *request.least : alone;

@@ -1,7 +1,6 @@
 #include "sim/search/candidates.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <thread>
 #include <utility>
 
@@ -47,7 +46,20 @@ Candidate predicted(Candidate candidate, Predict what) {
   return candidate;
 }
 
-/// Predicts candidates in parallel, and hands their runs on in order.
+/// What is compared of runs, and of what no run beats.
+struct Bound {
+  double score = 0;
+  double also = 0;
+  Bytes memory;
+};
+
+Bound bound_of(const RunFigures& figures, const Pruning& pruning) {
+  return {.score = pruning.score(figures),
+          .also = pruning.also ? pruning.also(figures) : 0,
+          .memory = figures.memory.deciding()};
+}
+
+/// Works on candidates in parallel, and hands their runs on in order.
 class Stage {
  public:
   Stage(std::vector<Candidate>& candidates, std::int64_t total, Predict what,
@@ -78,6 +90,26 @@ class Stage {
     return !hooks_.stop();
   }
 
+  /// Of the candidates at `places`, by place. Those whose least memory does not fit are too large,
+  /// and done.
+  std::vector<Bound> bounds(std::span<const std::size_t> places, const Pruning& pruning) {
+    std::vector<Bound> all(candidates_.size());
+    run_in_parallel(
+        places.size(), std::thread::hardware_concurrency(),
+        [&](std::size_t i) -> std::optional<Bound> {
+          const PredictionRequest& request = *candidates_[places[i]].request;
+          if (cannot_fit(request)) return std::nullopt;
+          return bound_of(pruning.best_case(request), pruning);
+        },
+        [&](std::size_t i, std::optional<Bound>&& bound) {
+          all[places[i]] = bound.value_or(Bound{});
+          candidates_[places[i]].too_large = !bound;
+          if (!bound && hooks_.progress) hooks_.progress(++done_, total_);
+          return !hooks_.stop();
+        });
+    return all;
+  }
+
   /// Counts it as done.
   void prune(std::size_t place) {
     candidates_[place].pruned = true;
@@ -92,11 +124,9 @@ class Stage {
   std::int64_t done_ = 0;
 };
 
-double best_score(const std::vector<Candidate>& candidates, const Score& score) {
-  double best = -std::numeric_limits<double>::infinity();
-  for (const Candidate& candidate : candidates)
-    if (candidate.run && can_run(*candidate.run)) best = std::max(best, score(*candidate.run));
-  return best;
+bool beats(const Bound& one, const Bound& other, bool has_second) {
+  if (!has_second) return one.score > other.score;
+  return one.score >= other.score && one.also >= other.also && one.memory <= other.memory;
 }
 
 }  // namespace
@@ -122,18 +152,26 @@ Result<Candidate> make_candidate(const JobOptions& job, std::vector<Setting> set
 
 Result<std::vector<Candidate>> make_candidates(const JobOptions& job, const SearchSpace& space,
                                                PredictionRequests& requests,
-                                               const SearchHooks& hooks) {
+                                               const SearchHooks& hooks, Refusals* refusals) {
   std::vector<Candidate> candidates;
+  std::optional<Error> first;
+  bool any_valid = false;
   for (std::size_t i = 0; i < space.size(); ++i) {
+    std::vector<Setting> settings = space.combination(i);
     if (hooks.stop()) {
-      candidates.emplace_back().settings = space.combination(i);
+      candidates.emplace_back().settings = std::move(settings);
+      any_valid = true;
       continue;
     }
-    MFSDP_LET(candidate, make_candidate(job, space.combination(i), requests));
-    candidates.push_back(std::move(candidate));
+    MFSDP_LET(candidate, make_candidate(job, std::move(settings), requests));
+    any_valid |= !candidate.invalid;
+    if (candidate.invalid && !first) first = candidate.invalid;
+    if (candidate.invalid && refusals != nullptr)
+      refusals->add(*candidate.invalid);
+    else
+      candidates.push_back(std::move(candidate));
   }
-  if (std::ranges::all_of(candidates, [](const Candidate& c) { return c.invalid.has_value(); }))
-    return tl::unexpected<Error>(*candidates.front().invalid);
+  if (!any_valid) return tl::unexpected<Error>(*first);
   return candidates;
 }
 
@@ -149,22 +187,28 @@ Result<bool> predict_candidates(std::vector<Candidate>& candidates, std::vector<
   Stage stage(candidates, std::ssize(places), what, hooks);
   if (pruning == nullptr) return stage.predict(places);
 
-  std::vector<double> bounds(candidates.size());
-  for (const std::size_t place : places)
-    bounds[place] = pruning->at_most(*candidates[place].request);
+  const std::vector<Bound> bounds = stage.bounds(places, *pruning);
+  if (hooks.stop()) return false;
+  std::erase_if(places, [&](std::size_t place) { return candidates[place].too_large; });
   std::ranges::stable_sort(places, std::ranges::greater{},
-                           [&](std::size_t place) { return bounds[place]; });
+                           [&](std::size_t place) { return bounds[place].score; });
+  const bool has_second = static_cast<bool>(pruning->also);
+  std::vector<Bound> runs;
   for (std::size_t begin = 0; begin < places.size(); begin += kRound) {
-    const double best = best_score(candidates, pruning->score);
     std::vector<std::size_t> round;
     for (std::size_t i = begin; i < std::min(begin + kRound, places.size()); ++i) {
-      if (bounds[places[i]] < best)
+      const Bound& bound = bounds[places[i]];
+      if (std::ranges::any_of(runs,
+                              [&](const Bound& run) { return beats(run, bound, has_second); }))
         stage.prune(places[i]);
       else
         round.push_back(places[i]);
     }
     MFSDP_LET(whole, stage.predict(round));
     if (!whole) return false;
+    for (const std::size_t place : round)
+      if (const auto& run = candidates[place].run; run && can_run(*run))
+        runs.push_back(bound_of(*run, *pruning));
   }
   return true;
 }

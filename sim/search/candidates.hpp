@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "reports/record/result.hpp"
+#include "sim/search/refusals.hpp"
 #include "sim/search/space.hpp"
 
 namespace mfsdp {
@@ -41,23 +42,27 @@ struct SearchHooks {
 /// More is better.
 using Score = std::function<double(const RunFigures&)>;
 
-/// Leaves candidates out that cannot become the best.
+/// Leaves candidates out that cannot become the best, or with a second score cannot be on the front
+/// of both scores and memory.
 struct Pruning {
   Score score;
-  /// No run of the candidate, nor of a refinement of it, has a higher score.
-  std::function<double(const PredictionRequest&)> at_most;
+  Score also = {};
+  /// No run of the candidate, nor of a refinement of it, has better figures. Called on all threads.
+  std::function<RunFigures(const PredictionRequest&)> best_case;
 };
 
 /// The candidate with those settings. Errors: what no other settings would mend (files, prices).
 [[nodiscard]] Result<Candidate> make_candidate(const JobOptions& job, std::vector<Setting> settings,
                                                PredictionRequests& requests);
 
-/// All combinations, in order; those after a cancellation have no request. Errors: as
-/// make_candidate(), and the first candidate's if all are invalid.
+/// All combinations, in order; those after a cancellation have no request. With `refusals` those
+/// that are invalid are counted there and left out. Errors: as make_candidate(), and
+/// the first candidate's if all are invalid.
 [[nodiscard]] Result<std::vector<Candidate>> make_candidates(const JobOptions& job,
                                                              const SearchSpace& space,
                                                              PredictionRequests& requests,
-                                                             const SearchHooks& hooks);
+                                                             const SearchHooks& hooks,
+                                                             Refusals* refusals = nullptr);
 
 /// Positions of the candidates whose outcome is open.
 [[nodiscard]] std::vector<std::size_t> open_candidates(const std::vector<Candidate>& candidates);
@@ -65,13 +70,13 @@ struct Pruning {
 enum class Predict { everything, what_fits };
 
 /// Predicts the candidates at `places`; false if cancelled. With `pruning` those of the best bounds
-/// come first, in rounds of kRound: a candidate is pruned if its bound is below the best score of
-/// the rounds before, so that the result does not depend on the number of threads.
+/// come first, in rounds of kRound, without those whose lower bound of memory does not fit: a candidate is
+/// pruned if a run of the rounds before beats its bounds, so that the result does not depend on the number of threads.
 [[nodiscard]] Result<bool> predict_candidates(std::vector<Candidate>& candidates,
                                               std::vector<std::size_t> places, Predict what,
                                               const SearchHooks& hooks,
                                               const Pruning* pruning = nullptr);
 
-inline constexpr std::size_t kRound = 64;
+inline constexpr std::size_t kRound = 8;
 
 }  // namespace mfsdp

@@ -169,12 +169,15 @@ std::vector<std::size_t> pareto_front(const std::vector<TradeOff>& points) {
   std::vector<std::size_t> order(points.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    return std::tuple(points[a].memory, -points[a].speed) <
-           std::tuple(points[b].memory, -points[b].speed);
+    return std::tuple(points[a].memory, -points[a].speed, points[a].cost) <
+           std::tuple(points[b].memory, -points[b].speed, points[b].cost);
   });
   std::vector<std::size_t> front;
   for (const std::size_t i : order)
-    if (front.empty() || points[i].speed > points[front.back()].speed) front.push_back(i);
+    if (std::ranges::none_of(front, [&](std::size_t smaller) {
+          return points[smaller].speed >= points[i].speed && points[smaller].cost <= points[i].cost;
+        }))
+      front.push_back(i);
   return front;
 }
 

@@ -55,10 +55,11 @@ enum class Pick { first, last };
 void try_all(const std::vector<std::int64_t>& candidates, unsigned threads,
              const RequestFor& request_for, const Watch& watch, Found& found);
 
-/// A point of memory against speed.
+/// A point of memory against speed and cost.
 struct TradeOff {
   Bytes memory;      ///< less is better
   double speed = 0;  ///< more is better
+  double cost = 0;   ///< less is better; equal where it does not matter
 };
 
 /// Indices of the points that are not dominated, by memory: no other point is better in one figure

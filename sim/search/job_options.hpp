@@ -37,6 +37,14 @@ struct GpuPrice {
   Rational price{0, 1};
 };
 
+/// Failures of GPUs, after which a job starts again from its last save. Seconds, but for mtbf_hours.
+struct Failures {
+  std::optional<double> mtbf_hours;     ///< between failures of one GPU; none: nothing fails
+  std::optional<double> save_interval;  ///< of training between saves; none: the best one
+  double save_time = 30;                ///< for which a save stops training
+  double restart_time = 600;            ///< from a failure to training again
+};
+
 /// Memory to keep free: bytes, or a part of the GPU's memory.
 using Reserve = std::variant<Bytes, Rational>;
 
@@ -65,6 +73,7 @@ struct JobOptions {
   // What predictions are compared with.
   std::optional<std::string> anchor;  ///< file of a measured run that scales predictions
   std::vector<GpuPrice> prices;       ///< empty: no costs are asked for
+  Failures failures;                  ///< that days and costs count
 };
 
 }  // namespace mfsdp

@@ -12,11 +12,12 @@ namespace {
 /// A refinement counts only if its score is this much better than that of what it varies.
 constexpr double kGain = 1.002;
 
-SearchCounts count_outcomes(const std::vector<Candidate>& candidates) {
-  SearchCounts counts{.combinations = std::ssize(candidates)};
+/// Outcomes of the candidates. Invalid ones among them are refused only now.
+SearchCounts count_outcomes(const std::vector<Candidate>& candidates, Refusals& refusals) {
+  SearchCounts counts{.combinations = std::ssize(candidates) + refusals.count()};
   for (const Candidate& candidate : candidates) {
     if (candidate.invalid)
-      ++counts.invalid;
+      refusals.add(*candidate.invalid);
     else if (candidate.run)
       ++counts.predicted;
     else if (candidate.too_large)
@@ -24,6 +25,7 @@ SearchCounts count_outcomes(const std::vector<Candidate>& candidates) {
     else if (candidate.pruned)
       ++counts.pruned;
   }
+  counts.invalid = refusals.count();
   return counts;
 }
 
@@ -36,7 +38,7 @@ class Search {
         goal_(goal),
         requests_(requests),
         hooks_(hooks),
-        pruning_{.score = goal.score, .at_most = goal.at_most} {}
+        pruning_{.score = goal.score, .also = goal.also, .best_case = goal.best_case} {}
 
   Result<SearchResult> run(const SearchSpace& space) {
     MFSDP_TRY(try_space(space));
@@ -54,17 +56,19 @@ class Search {
  private:
   Result<void> try_space(const SearchSpace& space) {
     result_.space = space;
-    MFSDP_SET(result_.candidates, make_candidates(job_, space, requests_, hooks_));
+    Refusals refusals;
+    MFSDP_SET(result_.candidates, make_candidates(job_, space, requests_, hooks_, &refusals));
     result_.batch = share_batch(result_.candidates, job_, space, hooks_);
     MFSDP_TRY(predict(result_.candidates));
-    result_.counts = count_outcomes(result_.candidates);
+    result_.counts = count_outcomes(result_.candidates, refusals);
+    result_.refusals = refusals.by_rule();
     return {};
   }
 
   Result<void> predict(std::vector<Candidate>& candidates) {
     MFSDP_SET(result_.complete,
               predict_candidates(candidates, open_candidates(candidates), Predict::what_fits,
-                                 hooks_, pruning_.at_most ? &pruning_ : nullptr));
+                                 hooks_, pruning_.best_case ? &pruning_ : nullptr));
     return {};
   }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sim/search/candidates.hpp"
+#include "sim/search/open_axes.hpp"
 #include "sim/search/refinement.hpp"
 #include "sim/search/shared_batch.hpp"
 
@@ -23,10 +24,12 @@ namespace mfsdp {
 
 struct SearchGoal {
   Score score;  ///< what the best has most of: tokens_per_second(), or 1 / cost_of()
-  /// An upper bound of the score of a candidate and of its refinements, cheaper than a prediction;
-  /// empty: none is known. Candidates whose bound is below the best score are pruned, not
-  /// predicted.
-  std::function<double(const PredictionRequest&)> at_most = {};
+  /// A second goal: then all are kept that no other beats in both scores and in memory.
+  Score also = {};
+  /// Figures that no run of a candidate, nor of a refinement of it, beats; cheaper than a prediction
+  /// (StepFloors). Empty: none are known. Candidates that even so are not good enough are pruned,
+  /// not predicted.
+  std::function<RunFigures(const PredictionRequest&)> best_case = {};
 };
 
 /// Outcomes of the combinations; refinements of them are not counted.
@@ -46,10 +49,12 @@ struct RefinementReport {
 };
 
 struct SearchResult {
-  SearchSpace space;                  ///< with the axes that the search added
-  std::vector<Candidate> candidates;  ///< the combinations in order, then refinements that gain
-  std::vector<std::size_t> ranked;    ///< positions of those that fit, best first
+  SearchSpace space;  ///< with the axes that the search added
+  /// The combinations that are no invalid ones, in order, then refinements that gain.
+  std::vector<Candidate> candidates;
+  std::vector<std::size_t> ranked;  ///< positions of those that fit, best first
   SearchCounts counts;
+  std::vector<Refusal> refusals;  ///< of counts.invalid, by rule, the most frequent first
   std::optional<SharedBatch> batch;
   std::vector<RefinementReport> refinements;
   bool complete = true;  ///< false: cancelled; then nothing is ranked

@@ -44,13 +44,4 @@ struct SearchSpace {
 /// Whether neither the job nor the space sets the field, so that a search may choose it.
 [[nodiscard]] bool is_open(const JobOptions& job, const SearchSpace& space, std::string_view flag);
 
-/// The space with further axes for the fields that are open: --strategy, --recompute, --micro-batch
-/// and --outer-dp, and --ep for models with experts; for other engines those that they know.
-/// Partial recomputation is chosen for the job's own model. Errors: more than
-/// kMostAddedCombinations.
-[[nodiscard]] Result<SearchSpace> with_open_axes(SearchSpace space, const JobOptions& job,
-                                                 PredictionRequests& requests);
-
-inline constexpr std::size_t kMostAddedCombinations = 20'000;
-
 }  // namespace mfsdp

@@ -16,6 +16,8 @@
 #include "core/cli/wrap.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/render/output.hpp"
+#include "sim/search/bounds.hpp"
+#include "sim/search/fit_search.hpp"
 #include "sim/search/search.hpp"
 #include "sim/search/training_cost.hpp"
 #include "sim/tool/find_why.hpp"
@@ -31,9 +33,36 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kFrontRows = 12;
 
-SearchGoal goal_of(const SimOptions& options) {
-  if (options.find == Find::fastest) return {.score = tokens_per_second};
-  return {.score = [&](const RunFigures& run) { return 1 / cost_of(run, options.prices); }};
+/// With --axes there are too many combinations to predict all that fit.
+SearchGoal goal_of(const SimOptions& options, StepFloors& floors) {
+  const Score speed = [&](const RunFigures& run) {
+    return tokens_per_second(run) * goodput_of(run.cluster.gpus, options.failures);
+  };
+  const Score thrift = [&](const RunFigures& run) {
+    return 1 / cost_of(run, options.prices, options.failures);
+  };
+  SearchGoal goal{.score = options.find == Find::cheapest ? thrift : speed};
+  if (options.find == Find::pareto) goal.also = thrift;
+  if (!options.axes.empty())
+    goal.best_case = [&](const PredictionRequest& request) { return floors.best_case(request); };
+  return goal;
+}
+
+constexpr std::size_t kRefusalRows = 8;
+
+/// "  --tp: 1,152, as cannot be combined with --pp so far": a line for each rule.
+std::string refusals_text(const std::vector<Refusal>& refusals) {
+  std::string text = refusals.empty() ? "" : "Invalid, by rule:\n";
+  for (std::size_t i = 0; i < std::min(refusals.size(), kRefusalRows); ++i)
+    text += fmt::format("  {:>9}  {}\n", format_count(refusals[i].count),
+                        printable(refusals[i].first.message()));
+  if (refusals.size() > kRefusalRows) {
+    std::int64_t others = 0;
+    for (std::size_t i = kRefusalRows; i < refusals.size(); ++i) others += refusals[i].count;
+    text += fmt::format("  {:>9}  for {} other rules (--output json has all)\n",
+                        format_count(others), refusals.size() - kRefusalRows);
+  }
+  return text;
 }
 
 std::string counted(std::int64_t count, const char* one, const char* many) {
@@ -82,12 +111,13 @@ class BestReport {
     if (has_second())
       text += fmt::format("  Second best: {}, {}\n  Why: {}.\n", described(second()),
                           scored(*second().run), why());
-    std::vector<std::size_t> front = front_of(candidates_);
+    std::vector<std::size_t> front = trade_offs();
     const std::size_t all = front.size();
     if (all > kFrontRows)
       front.erase(front.begin(), front.end() - static_cast<std::ptrdiff_t>(kFrontRows));
     text += fmt::format(
-        "\nBest trade-offs of memory and speed{}:\n{}\n",
+        "\nBest trade-offs of {}{}:\n{}\n",
+        options_.find == Find::pareto ? "memory, speed and cost" : "memory and speed",
         all > kFrontRows ? fmt::format(" (the fastest {} of {})", kFrontRows, all) : std::string(),
         render_table(candidate_table(axes_, candidates_, front), style));
     const RunResult shown(*winner().run);
@@ -120,16 +150,26 @@ class BestReport {
         {"schema", "mfsdp.find/1"},      {"find", std::string(to_string(*options_.find))},
         {"tried", counts.combinations},  {"impossible", counts.invalid},
         {"too_large", counts.too_large}, {"predicted", counts.predicted}};
+    if (!options_.axes.empty()) {
+      object["pruned"] = counts.pruned;
+      object["refused"] = Json::array();
+      for (const Refusal& refusal : result_.refusals)
+        object["refused"].push_back({{"flag", refusal.first.where},
+                                     {"first", refusal.first.what},
+                                     {"count", refusal.count}});
+    }
     object["held_global_batch"] = result_.batch ? Json(result_.batch->sequences) : Json(nullptr);
     object["winner"] = is_empty() ? Json(nullptr) : Json::parse(to_json_line(*winner().run));
     object["least"] = is_empty() ? least_object() : Json(nullptr);
     object["why"] = has_second() ? Json(why()) : Json();
     Json front = Json::array();
-    for (const std::size_t place : front_of(candidates_)) {
+    for (const std::size_t place : trade_offs()) {
       const PredictedRun& run = *candidates_[place].run;
       Json point = {{"run_id", run.run_id},
                     {"allocated_bytes", run.memory.allocated.value},
                     {"tokens_per_second_per_gpu", run.time.tokens_per_second_per_gpu}};
+      if (options_.find == Find::pareto)
+        point["cost"] = cost_of(run, options_.prices, options_.failures);
       point.update(values_object(candidates_[place]));
       front.push_back(std::move(point));
     }
@@ -175,7 +215,22 @@ class BestReport {
   [[nodiscard]] const Candidate& second() const { return candidates_[result_.ranked[1]]; }
 
   [[nodiscard]] std::string title() const {
-    return options_.find == Find::fastest ? "Fastest" : "Cheapest";
+    return options_.find == Find::cheapest ? "Cheapest" : "Fastest";
+  }
+
+  /// Positions of the best trade-offs, by memory.
+  [[nodiscard]] std::vector<std::size_t> trade_offs() const {
+    if (options_.find != Find::pareto) return front_of(candidates_);
+    std::vector<TradeOff> points;
+    for (const std::size_t place : result_.ranked) {
+      const PredictedRun& run = *candidates_[place].run;
+      points.push_back({.memory = run.memory.deciding(),
+                        .speed = tokens_per_second(run),
+                        .cost = cost_of(run, options_.prices, options_.failures)});
+    }
+    std::vector<std::size_t> places;
+    for (const std::size_t point : pareto_front(points)) places.push_back(result_.ranked[point]);
+    return places;
   }
 
   /// The candidate's values on the axes: "--gpus 8 --micro-batch 2".
@@ -206,17 +261,19 @@ class BestReport {
 
   /// The run's speed or cost, with the days and the money of --tokens.
   [[nodiscard]] std::string scored(const RunFigures& run) const {
-    if (options_.find == Find::fastest) {
+    if (options_.find != Find::cheapest) {
       std::string speed = format_rate(tokens_per_second(run)) + " tokens/s";
       if (!options_.tokens) return speed;
       return fmt::format(
           "{}, {} days for {} tokens", speed,
-          format_real(training_of(run, options_.prices, *options_.tokens).seconds / kSecondsPerDay,
-                      1),
+          format_real(
+              training_of(run, options_.prices, *options_.tokens, options_.failures).seconds /
+                  kSecondsPerDay,
+              1),
           format_count(*options_.tokens));
     }
     const std::int64_t tokens = options_.tokens.value_or(kPricedTokens);
-    const TrainingEstimate training = training_of(run, options_.prices, tokens);
+    const TrainingEstimate training = training_of(run, options_.prices, tokens, options_.failures);
     return fmt::format("{} for {} tokens{}",
                        training.cost ? format_real(*training.cost, 0)
                                      : format_real(training.gpu_hours, 0) + " GPU-hours",
@@ -236,11 +293,14 @@ class BestReport {
   /// The numbers of outcomes, what was varied, and the batch that all combinations share.
   [[nodiscard]] std::string tried_text() const {
     const SearchCounts& counts = result_.counts;
-    std::string text = fmt::format("Tried {}: {}, {} too large, {} invalid.\n",
-                                   counted(counts.combinations, " setting", " settings"),
-                                   counted(counts.predicted, " fits", " fit"),
-                                   counted(counts.too_large, " is", " are"),
-                                   counted(counts.invalid, " is", " are"));
+    const bool pruned = !options_.axes.empty();
+    std::string text = fmt::format(
+        "Tried {}: {}, {} too large, {} invalid{}.\n",
+        counted(counts.combinations, " setting", " settings"),
+        pruned ? format_count(counts.predicted) + " predicted"
+               : counted(counts.predicted, " fits", " fit"),
+        counted(counts.too_large, " is", " are"), counted(counts.invalid, " is", " are"),
+        pruned ? fmt::format(", {} cannot be better than these", format_count(counts.pruned)) : "");
     const auto is_refined = [&](const SearchAxis& axis) {
       return std::ranges::any_of(result_.refinements, [&](const RefinementReport& refinement) {
         return std::ranges::find(refinement.axes, axis.flag, &SearchAxis::flag) !=
@@ -252,17 +312,17 @@ class BestReport {
     if (result_.batch) text += batch_text(*result_.batch);
     for (const RefinementReport& refinement : result_.refinements)
       text += refinement_text(refinement);
+    if (pruned) text += refusals_text(result_.refusals);
     return text;
   }
 
   [[nodiscard]] std::string nothing_fits() const {
     const Smallest least = smallest(candidates_);
     if (least.candidate == nullptr) {
-      const auto first = std::ranges::find_if(
-          candidates_, [](const Candidate& candidate) { return candidate.invalid.has_value(); });
-      return first == candidates_.end()
+      return result_.refusals.empty()
                  ? "Nothing fits.\n"
-                 : fmt::format("Nothing fits: {}.\n", printable(first->invalid->message()));
+                 : fmt::format("Nothing fits: {}.\n",
+                               printable(result_.refusals.front().first.message()));
     }
     const Bytes capacity = least.candidate->request->costs->cluster().gpu.capacity;
     const Bytes reserve = least.candidate->request->reserve;
@@ -296,8 +356,9 @@ ExitCode report_cancelled(const SearchCounts& counts, const SimOptions& options,
   session.err << fmt::format(
       "{}: interrupted after {} of {} combinations; {} predicted runs are "
       "{}\n",
-      session.tool, counts.invalid + counts.too_large + counts.predicted, counts.combinations,
-      counts.predicted, options.common.no_save ? "not stored (--no-save)" : "stored");
+      session.tool, counts.invalid + counts.too_large + counts.pruned + counts.predicted,
+      counts.combinations, counts.predicted,
+      options.common.no_save ? "not stored (--no-save)" : "stored");
   return ExitCode::interrupted;
 }
 
@@ -319,13 +380,15 @@ Result<ExitCode> find_best(const SweptArguments& swept, const SimOptions& option
                            const Session& session) {
   MFSDP_LET(lists, read_space(swept));
   PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
-  MFSDP_LET(space, with_open_axes(std::move(lists), options, requests));
+  MFSDP_LET(space, with_open_axes(std::move(lists), options, requests, options.axes));
   SearchSession follower(options.common, session);
-  MFSDP_LET(result, search(options, space, goal_of(options), requests, follower.hooks()));
+  StepFloors floors;
+  MFSDP_LET(result, search(options, space, goal_of(options, floors), requests, follower.hooks()));
   MFSDP_TRY(follower.flush());
   if (!result.complete) return report_cancelled(result.counts, options, session);
   for (Candidate& candidate : result.candidates)
-    if (candidate.run) estimate_training(*candidate.run, options.prices, options.tokens);
+    if (candidate.run)
+      estimate_training(*candidate.run, options.prices, options.tokens, options.failures);
   const BestReport report(result, options);
   session.out << rendered(report, options.common.output, session.style, follower.store().note());
   if (!report.is_empty() && options.tune_out) {

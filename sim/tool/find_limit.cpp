@@ -309,7 +309,7 @@ Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& opti
         sign(*run, options.common, session);
         const RunResult kept(*run);
         MFSDP_TRY(store.save({&kept, 1}));
-        estimate_training(*run, options.prices, options.tokens);
+        estimate_training(*run, options.prices, options.tokens, options.failures);
       }
       findings.push_back(std::move(finding));
     }

@@ -11,8 +11,8 @@ Result<ExitCode> run_find(const SweptArguments& swept, const SimOptions& options
   MFSDP_TRY(check_several(options, "--find"));
   MFSDP_TRY(check_paths(options.common, session.scenarios,
                         {.read = {}, .written = {{"--tune-out", options.tune_out}}}));
-  const bool best = options.find == Find::fastest || options.find == Find::cheapest;
-  return best ? find_best(swept, options, session) : find_limits(swept, options, session);
+  return chooses(*options.find) ? find_best(swept, options, session)
+                                : find_limits(swept, options, session);
 }
 
 }  // namespace mfsdp

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/cli/format.hpp"
+#include "reports/record/axis_times.hpp"
 
 namespace mfsdp {
 namespace {
@@ -57,7 +59,29 @@ bool differ_in_recomputation_alone(const RunFigures& one, const RunFigures& othe
   return recomputes_otherwise && a == b && one.cluster.gpu == other.cluster.gpu;
 }
 
-std::string listed(std::span<const Cause> causes, std::string Cause::* name) {
+/// Exposed communication by the axes over which it runs, where a run states them. `all`: the
+/// difference, per token.
+void add_exposed(const RunFigures& one, const RunFigures& other, double weight, double all,
+                 std::vector<Cause>& causes) {
+  std::map<std::string, double> by_axes;
+  const auto add = [&](const RunFigures& run, double sign) {
+    const auto tokens = static_cast<double>(run.config.tokens_per_step());
+    for (const auto& [axes, time] : axis_times(run.facts))
+      by_axes[axes] += sign * static_cast<double>(time.value) / tokens;
+  };
+  if (axis_times(one.facts).empty() == axis_times(other.facts).empty()) {
+    add(other, 1);
+    add(one, -1);
+  }
+  for (const auto& [axes, part] : by_axes) {
+    causes.push_back({part * weight, "less exposed communication over " + axes,
+                      "more exposed communication over " + axes});
+    all -= part;
+  }
+  causes.push_back({all * weight, "less exposed communication", "more exposed communication"});
+}
+
+std::string listed(std::span<const Cause> causes, std::string Cause::*name) {
   std::vector<std::string> names;
   for (const Cause& cause : causes) names.push_back(cause.*name);
   return fmt::format("{}", fmt::join(names, " and "));
@@ -109,9 +133,10 @@ std::string why_better(const Compared& best, const Compared& second, Find find) 
   causes.push_back({(b.kernels - a.kernels) * weight, "less " + kernels, "more " + kernels});
   causes.push_back({(b.contention - a.contention) * weight, "less slowdown by collectives",
                     "more slowdown by collectives"});
-  causes.push_back({(b.exposed - a.exposed) * weight, "less exposed communication",
-                    "more exposed communication"});
-  causes.push_back({(b.idle - a.idle) * weight, "less idle time", "more idle time"});
+  add_exposed(one, other, weight, b.exposed - a.exposed, causes);
+  const bool stages = one.config.mesh.size(Axis::pp) > 1 || other.config.mesh.size(Axis::pp) > 1;
+  causes.push_back({(b.idle - a.idle) * weight, stages ? "a smaller bubble" : "less idle time",
+                    stages ? "a larger bubble" : "more idle time"});
   double all = time;
   if (cheapest) {
     const bool both_priced = best.price > 0 && second.price > 0;

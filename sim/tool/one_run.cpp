@@ -225,7 +225,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   Prediction& prediction = *predicted;
   PredictedRun& run = prediction.run;
   sign(run, common, session);
-  estimate_training(run, options.prices, options.tokens);
+  estimate_training(run, options.prices, options.tokens, options.failures);
   if (!run.memory.fits) run.would_fit = would_fit(options, run, requests);
   const Program& program = programs_of(request)[prediction.simulation.reported_class];
   MFSDP_LET(longer, explanation(options, request, prediction, session.style, requests, program));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/amount.hpp"
+#include "sim/search/open_axes.hpp"
 #include "sim/tool/sweep.hpp"
 
 namespace mfsdp {
@@ -139,6 +140,14 @@ Result<void> set_prices(const std::string& text, std::vector<GpuPrice>& target) 
   return {};
 }
 
+/// A number above 0.
+Result<double> positive(const std::string& text, const char* flag) {
+  const auto number = parse_rational(text, flag);
+  if (!number || number->num <= 0 || number->value() > 1e9)
+    return fail(flag, in_quotes(text) + " is not a number above 0 and up to 1e9");
+  return number->value();
+}
+
 FlagGroup machine_group(SimOptions& o) {
   const auto network = [&o](const std::string& text) { return set_network(text, o.network_gbps); };
   const auto jitter = [&o](const std::string& text) { return set_jitter(text, o.jitter); };
@@ -190,11 +199,36 @@ FlagGroup machine_group(SimOptions& o) {
 FlagGroup question_group(SimOptions& o) {
   const auto tokens = [&o](const std::string& text) { return set_tokens(text, o.tokens); };
   const auto prices = [&o](const std::string& text) { return set_prices(text, o.prices); };
+  const auto seconds_of = [](const char* flag, double& target) {
+    return [flag, &target](const std::string& text) -> Result<void> {
+      MFSDP_SET(target, positive(text, flag));
+      return {};
+    };
+  };
+  const auto mtbf = [&o](const std::string& text) -> Result<void> {
+    MFSDP_SET(o.failures.mtbf_hours, positive(text, "--mtbf"));
+    return {};
+  };
+  const auto interval = [&o](const std::string& text) -> Result<void> {
+    MFSDP_SET(o.failures.save_interval, positive(text, "--save-interval"));
+    return {};
+  };
+  const auto save = seconds_of("--save-time", o.failures.save_time);
+  const auto restart = seconds_of("--restart-time", o.failures.restart_time);
+  const auto axes = [&o](const std::string& text) -> Result<void> {
+    o.axes = split(text, ',');
+    return check_axis_names(o.axes);
+  };
   return {
       .title = "Questions",
       .flags = {
           choice_flag("--find", "WHAT",
-                      "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest", o.find),
+                      "max-micro-batch, max-seq-len, min-gpus, fastest, cheapest, pareto", o.find),
+          {.name = "--axes",
+           .value = "A,...",
+           .help =
+               "with --find fastest, ...: choose tp, cp, pp, vpp, ep, schedule, fp8, ..., or all",
+           .apply = axes},
           path_flag("--tune-out", "write what --find fastest or cheapest found, for --options",
                     o.tune_out),
           {.name = "--tokens",
@@ -205,6 +239,22 @@ FlagGroup question_group(SimOptions& o) {
            .value = "X",
            .help = "of one GPU for one hour, or h100=X,h200=Y: the cost of --tokens",
            .apply = prices},
+          {.name = "--mtbf",
+           .value = "H",
+           .help = "hours between failures of one GPU: days and cost count them",
+           .apply = mtbf},
+          {.name = "--save-time",
+           .value = "S",
+           .help = "with --mtbf: seconds that a save stops training (30)",
+           .apply = save},
+          {.name = "--save-interval",
+           .value = "S",
+           .help = "with --mtbf: seconds between saves (default: the best, by Daly)",
+           .apply = interval},
+          {.name = "--restart-time",
+           .value = "S",
+           .help = "with --mtbf: seconds from a failure to training again (600)",
+           .apply = restart},
           switch_flag("--require-fit", "exit status 1 if it does not fit, or within error alone",
                       o.require_fit),
           switch_flag("--allow-within-error", "--require-fit passes what fits within error, too",
@@ -352,7 +402,8 @@ Result<void> check_pairs(const SimOptions& options) {
     return fail("--micro-batch", "contradicts --find max-micro-batch, which looks for it");
   if (options.find == Find::max_seq_len && contains(options.given, "--seq-len"))
     return fail("--seq-len", "contradicts --find max-seq-len, which looks for it");
-  if (!options.prices.empty() && !options.tokens && options.find != Find::cheapest)
+  if (!options.prices.empty() && !options.tokens && options.find != Find::cheapest &&
+      options.find != Find::pareto)
     return fail("--price", "needs --tokens, the number of tokens to train on");
   if (options.allow_within_error && !options.require_fit)
     return fail("--allow-within-error", "needs --require-fit, which it relaxes");
@@ -360,9 +411,16 @@ Result<void> check_pairs(const SimOptions& options) {
     return fail("--allow-incomparable", "needs --budget, the limits to compare with");
   if (options.calibrate_out && options.calibrate.empty())
     return fail("--calibrate-out", "needs --calibrate FILE..., the measurements to fit");
-  const bool chooses = options.find == Find::fastest || options.find == Find::cheapest;
-  if (options.tune_out && !chooses)
+  const bool is_choice = options.find && chooses(*options.find);
+  if (options.tune_out && !is_choice)
     return fail("--tune-out", "needs --find fastest or --find cheapest, whose result it writes");
+  if (!options.axes.empty() && !is_choice)
+    return fail("--axes", "needs --find fastest or --find cheapest, which chooses their values");
+  for (const char* flag : {"--save-time", "--save-interval", "--restart-time"})
+    if (contains(options.given, flag) && !options.failures.mtbf_hours)
+      return fail(flag, "needs --mtbf, the hours between failures of one GPU");
+  if (options.failures.mtbf_hours && !options.tokens && !is_choice)
+    return fail("--mtbf", "needs --tokens, the number of tokens to train on");
   if (options.find && options.common.plan)
     return fail("--find", "contradicts --plan: there is nothing to choose in a given plan");
   return {};

@@ -22,17 +22,21 @@ struct Names<Explain> {
 };
 
 /// The goal of --find.
-enum class Find { max_micro_batch, max_seq_len, min_gpus, fastest, cheapest };
+enum class Find { max_micro_batch, max_seq_len, min_gpus, fastest, cheapest, pareto };
+
+/// Whether the goal is the best of all settings, and no limit of one number.
+[[nodiscard]] constexpr bool chooses(Find find) { return find >= Find::fastest; }
 
 template <>
 struct Names<Find> {
-  static constexpr std::array<std::string_view, 5> values{"max-micro-batch", "max-seq-len",
-                                                          "min-gpus", "fastest", "cheapest"};
+  static constexpr std::array<std::string_view, 6> values{
+      "max-micro-batch", "max-seq-len", "min-gpus", "fastest", "cheapest", "pareto"};
 };
 
 struct SimOptions : JobOptions {
   // Questions.
   std::optional<Find> find;
+  std::vector<std::string> axes;        ///< further fields that --find chooses: "tp"
   std::optional<std::string> tune_out;  ///< where the winner's flags become a file for --options
   std::optional<std::int64_t> tokens;   ///< to train on
   bool list_models = false;

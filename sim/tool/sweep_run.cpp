@@ -60,7 +60,8 @@ Result<ExitCode> run_sweep(const SweptArguments& swept, const SimOptions& option
                                          Predict::everything, hooks));
   MFSDP_TRY(search.flush());
   for (Candidate& candidate : candidates)
-    if (candidate.run) estimate_training(*candidate.run, options.prices, options.tokens);
+    if (candidate.run)
+      estimate_training(*candidate.run, options.prices, options.tokens, options.failures);
 
   const OutputFormat format = options.common.output;
   if (format == OutputFormat::text || format == OutputFormat::md) {

@@ -103,15 +103,19 @@ TEST(Search, SharesRanksOutToTensorAndContextParallelism) {
   EXPECT_EQ(readers, (std::set<std::int64_t>{8, 16, 32, 64}));
 }
 
-/// By the bound, only plans of ZeRO-3 can be fast. Other plans are predicted only in the first
-/// round, in which no best score is known yet.
+/// By the bound, only plans of ZeRO-3 can be fast. They come first, and then other plans are no
+/// longer predicted.
 TEST(Search, PrunesCandidatesWhoseBoundIsNotGoodEnough) {
   SmallJobs small;
   const SearchGoal goal{.score = tokens_per_second,
-                        .at_most = [](const PredictionRequest& request) {
-                          return request.config.strategy == Strategy::optim_grads_params
-                                     ? std::numeric_limits<double>::infinity()
-                                     : 1.0;
+                        .best_case = [](const PredictionRequest& request) {
+                          RunFigures figures;
+                          figures.cluster.gpus = 1;
+                          figures.time.tokens_per_second_per_gpu =
+                              request.config.strategy == Strategy::optim_grads_params
+                                  ? std::numeric_limits<double>::infinity()
+                                  : 1.0;
+                          return figures;
                         }};
   std::int64_t kept = 0;
   std::int64_t done = 0;
@@ -122,11 +126,11 @@ TEST(Search, PrunesCandidatesWhoseBoundIsNotGoodEnough) {
                                 return {};
                               }});
   ASSERT_TRUE(result);
-  EXPECT_EQ(result->counts.predicted, static_cast<std::int64_t>(kRound));
-  EXPECT_EQ(result->counts.pruned, 72 - static_cast<std::int64_t>(kRound));
+  EXPECT_EQ(result->counts.predicted, 18);
+  EXPECT_EQ(result->counts.pruned, 72 - 18);
   EXPECT_EQ(kept, result->counts.predicted);
   EXPECT_EQ(done, kept);
-  EXPECT_EQ(result->ranked.size(), kRound);
+  EXPECT_EQ(result->ranked.size(), 18U);
 }
 
 TEST(Search, ACancelledSearchRanksNothing) {
