@@ -20,11 +20,11 @@ struct ByteSource {
 };
 
 /// Consecutive bytes of a source.
-struct ByteRange {
+struct FileRange {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
 
-  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+  friend bool operator==(const FileRange&, const FileRange&) = default;
 };
 
 /// Memory that outlives the source.

@@ -30,7 +30,7 @@ constexpr std::uint16_t kPaddingExtra = 0x4246;  ///< "FB", as PyTorch's writer
 
 class ZipReader {
  public:
-  ZipReader(const ByteSource& source, const ByteRange& archive)
+  ZipReader(const ByteSource& source, const FileRange& archive)
       : source_(source), archive_(archive) {}
 
   Result<std::vector<ZipRecord>> read() {
@@ -68,14 +68,14 @@ class ZipReader {
     return bytes;
   }
 
-  [[nodiscard]] Result<ByteRange> find_directory() {
+  [[nodiscard]] Result<FileRange> find_directory() {
     if (archive_.size < kEndBytes) return wrong("expected an archive of torch.save");
     const std::uint64_t end_at = archive_.size - kEndBytes;
     MFSDP_LET(end, bytes_at(end_at, kEndBytes));
     if (little_endian<std::uint32_t>(end, 0) != kEndSignature ||
         little_endian<std::uint16_t>(end, 20) != 0)
       return wrong("expected an archive of torch.save, which ends with its directory's place");
-    ByteRange place{.offset = little_endian<std::uint32_t>(end, 16),
+    FileRange place{.offset = little_endian<std::uint32_t>(end, 16),
                     .size = little_endian<std::uint32_t>(end, 12)};
     if (end_at >= kLocatorBytes) {
       MFSDP_LET(locator, bytes_at(end_at - kLocatorBytes, kLocatorBytes));
@@ -154,7 +154,7 @@ class ZipReader {
   }
 
   const ByteSource& source_;
-  ByteRange archive_;
+  FileRange archive_;
 };
 
 template <class Number>
@@ -213,7 +213,7 @@ std::string end_of_zip(std::uint64_t directory, std::uint64_t size, std::uint64_
 
 }  // namespace
 
-Result<std::vector<ZipRecord>> read_stored_zip(const ByteSource& source, const ByteRange& archive) {
+Result<std::vector<ZipRecord>> read_stored_zip(const ByteSource& source, const FileRange& archive) {
   return ZipReader(source, archive).read();
 }
 

@@ -20,7 +20,7 @@ namespace mfsdp {
 
 struct ZipRecord {
   std::string name;
-  ByteRange bytes;  ///< in the source
+  FileRange bytes;  ///< in the source
   std::uint32_t crc = 0;
 };
 
@@ -28,7 +28,7 @@ struct ZipRecord {
 /// place: no archive, one that is cut off, records that are compressed, encrypted, outside the
 /// archive or in each other's bytes; names that are absolute or contain "..".
 [[nodiscard]] Result<std::vector<ZipRecord>> read_stored_zip(const ByteSource& source,
-                                                             const ByteRange& archive);
+                                                             const FileRange& archive);
 
 /// A record to be written. `content` is null if the caller writes its `size` bytes.
 struct ZipContent {

@@ -83,7 +83,7 @@ std::string shown_value(const PickleValue& value) {
 /// Tensors and values below the root of a pickle.
 class ArchiveWalk {
  public:
-  ArchiveWalk(TorchArchive& archive, const std::map<std::string, ByteRange>& storages,
+  ArchiveWalk(TorchArchive& archive, const std::map<std::string, FileRange>& storages,
               const std::string& where)
       : archive_(archive), storages_(storages), where_(where) {}
 
@@ -189,7 +189,7 @@ class ArchiveWalk {
   }
 
   TorchArchive& archive_;
-  const std::map<std::string, ByteRange>& storages_;
+  const std::map<std::string, FileRange>& storages_;
   const std::string& where_;
   std::size_t visits_ = 0;
 };
@@ -224,14 +224,14 @@ std::optional<std::vector<std::int64_t>> integers_of(const PickleValue& value) {
   return numbers;
 }
 
-Result<TorchArchive> read_torch_archive(const ByteSource& source, const ByteRange& archive) {
+Result<TorchArchive> read_torch_archive(const ByteSource& source, const FileRange& archive) {
   MFSDP_LET(records, read_stored_zip(source, archive));
   const std::string where =
       archive.offset == 0 && archive.size == source.size
           ? source.where
           : fmt::format("{}: archive at byte {}", source.where, archive.offset);
   const ZipRecord* pickle = nullptr;
-  std::map<std::string, ByteRange> storages;
+  std::map<std::string, FileRange> storages;
   for (const ZipRecord& record : records) {
     const std::size_t slash = record.name.find('/');
     if (slash == std::string::npos) continue;

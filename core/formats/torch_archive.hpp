@@ -25,7 +25,7 @@ struct TorchTensor {
   std::string name;  ///< keys and indices from the root, joined by dots; empty: it is the root
   const ElementType* type = nullptr;
   std::vector<std::int64_t> shape;
-  ByteRange bytes;  ///< in the source
+  FileRange bytes;  ///< in the source
 };
 
 struct TorchArchive {
@@ -41,7 +41,7 @@ struct TorchArchive {
 /// Reads an archive without its tensors' bytes. Errors: those of the archive and its pickle; a
 /// tensor whose storage is missing or too small; strides that are not row-major; big-endian bytes.
 [[nodiscard]] Result<TorchArchive> read_torch_archive(const ByteSource& source,
-                                                      const ByteRange& archive);
+                                                      const FileRange& archive);
 
 /// The bytes of an archive around those of its one tensor, as DCP stores a chunk.
 [[nodiscard]] ZipFrame frame_torch_tensor(const ElementType& type,

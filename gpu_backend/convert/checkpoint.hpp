@@ -60,7 +60,7 @@ struct CheckpointTensor {
 struct CheckpointObject {
   std::string name;
   std::size_t file = 0;
-  ByteRange bytes;
+  FileRange bytes;
 };
 
 struct CheckpointFile {

@@ -49,7 +49,7 @@ Result<std::optional<fs::path>> newest_in(const fs::path& folder) {
     if (text == "release") return folder / "release";
     const auto step = number_at_end(text, "");
     if (!step) return fail(tracker.string(), "expected the number of an iteration, or release");
-    const fs::path newest = folder / fmt::format("iter_{:07}", *step);
+    fs::path newest = folder / fmt::format("iter_{:07}", *step);
     if (!fs::is_directory(newest, ignored))
       return fail(tracker.string(),
                   fmt::format("names {}, which is not there", newest.filename().string()));
@@ -141,7 +141,7 @@ Result<void> find_step(Checkpoint& read) {
     const auto size = static_cast<std::size_t>(tensor.bytes());
     MFSDP_TRY(reader.read(tensor, 0, std::span(bytes).first(size)));
     if (tensor.type->torch == "float32") {
-      const float value = std::bit_cast<float>(little_endian<std::uint32_t>(bytes, 0));
+      const auto value = std::bit_cast<float>(little_endian<std::uint32_t>(bytes, 0));
       if (value >= 0 && value < 1e15F) read.step = static_cast<std::int64_t>(value);
     } else if (tensor.type->torch == "int64" || tensor.type->torch == "int32") {
       read.step = little_endian<std::int64_t>(bytes, 0);

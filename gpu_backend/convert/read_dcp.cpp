@@ -90,7 +90,7 @@ class MetadataReader {
  private:
   struct Place {
     std::string file;
-    ByteRange item;
+    FileRange item;
   };
   using Key = std::pair<std::string, std::vector<std::int64_t>>;  ///< name, offsets
 

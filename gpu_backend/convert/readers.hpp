@@ -33,7 +33,7 @@ namespace mfsdp {
 struct DcpChunk {
   TensorBox box;
   std::string file;  ///< relative to the folder, inside it
-  ByteRange item;    ///< an archive of torch.save; size 0: no place is known
+  FileRange item;    ///< an archive of torch.save; size 0: no place is known
 };
 struct DcpEntry {
   std::string name;

@@ -109,7 +109,7 @@ TEST(ConvertCheckpoint, FusedMatricesAreAsMegatronHasThem) {
   std::vector<std::string> parts;
   for (const StyledPiece& piece : qkv.pieces)
     parts.push_back(
-        fmt::format("{} {} {}", piece.hf.substr(24, 1), piece.hf_begin / 16, piece.count / 16));
+        fmt::format("{} {} {}", piece.hf.substr(25, 1), piece.hf_begin / 16, piece.count / 16));
   EXPECT_THAT(parts, testing::ElementsAre("q 0 8", "k 0 4", "v 0 4", "q 8 8", "k 4 4", "v 4 4"));
   EXPECT_TRUE(styled->contains("decoder.layers.0.mlp.linear_fc1.weight_w"));
   const auto stacked = styled_tensors(small_model(false), NameStyle::megatron);
