@@ -88,6 +88,7 @@ enum class Value : std::uint8_t {
   expert_indices,
   expert_weights,
   expert_counts,
+  expert_counts_of_sequences,  ///< of all ranks of cp, which have parts of them
   row_ends,
   row_order,
   row_places,
@@ -242,6 +243,7 @@ constexpr auto value_names(Value) {
       "gradient of raw attention_out", "gradient of raw mlp_out",
       "partials of attention_out's norm", "partials of mlp_out's norm", "mean1", "mean2",
       "the router's logits", "tokens' experts", "weights of tokens' experts", "counts of experts",
+      "counts of experts of whole sequences",
       "ends of experts' rows", "order of experts' rows", "places of experts' rows",
       "rows of experts", "weights of experts' rows", "outputs of experts",
       "gradient of outputs of experts", "gradient of the weights of experts' rows",
