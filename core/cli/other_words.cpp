@@ -133,9 +133,10 @@ constexpr std::array kMeanings{
             .how = "ranks that share each sequence, such as --cp 4; docs/guide/parallel.md",
             .words = "cp-size context-parallel context-parallel-size context-parallel-degree "
                      "ulysses ulysses-size ulysses-sequence-parallel-size"},
-    Meaning{.flag = "--cp-comm",
-            .how = "a2a, which is Ulysses, all_gather, which gathers keys and values, or p2p, a ring",
-            .words = "cp-comm-type context-parallel-comm-type ring-attention"},
+    Meaning{
+        .flag = "--cp-comm",
+        .how = "a2a, which is Ulysses, all_gather, which gathers keys and values, or p2p, a ring",
+        .words = "cp-comm-type context-parallel-comm-type ring-attention"},
     Meaning{.flag = "--tp",
             .how = "ranks that share each block's weights, with sequence parallelism, such as --tp "
                    "8; docs/guide/tensor_parallel.md",

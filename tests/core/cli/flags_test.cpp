@@ -74,9 +74,10 @@ TEST(Flags, TheLastOfSeveralCounts) {
 }
 
 TEST(Flags, WhatIsNotModelledSaysSo) {
-  EXPECT_EQ(error_of({"--mesh-order", "tp-cp-ep-dp-pp"}),
-            "--mesh-order: another order of ranks than tp, cp, dp, from neighbours on, is not modelled "
-            "(docs/reference/limits.md)");
+  EXPECT_EQ(
+      error_of({"--mesh-order", "tp-cp-ep-dp-pp"}),
+      "--mesh-order: another order of ranks than tp, cp, dp, from neighbours on, is not modelled "
+      "(docs/reference/limits.md)");
   EXPECT_EQ(error_of({"--cpu-offload=8"}),
             "--cpu-offload: offloading is not modelled (docs/reference/limits.md)");
   for (const char* flag : {"--rank_order", "--mxfp4", "--cpu-offload", "-int8",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/gpu_backend/train/rounded_runs.hpp"
+#include "tests/support/configurations.hpp"
 
 namespace mfsdp {
 namespace {
