@@ -25,7 +25,6 @@ constexpr std::array kNotModelled{
                 .words = "expert-outer-dp expert-outer-strategy"},
     NotModelled{.what = "another order of ranks than tp, cp, dp, from neighbours on, is",
                 .words = "mesh-order rank-order use-tp-pp-dp-mapping"},
-    NotModelled{.what = "ring attention is", .words = "ring-attention"},
     NotModelled{.what = "MXFP4 and integers are",
                 .words = "mxfp4 int8 int4 load-in-8bit load-in-4bit quantize quantization"},
     NotModelled{.what = "offloading is",
@@ -134,9 +133,10 @@ constexpr std::array kMeanings{
             .how = "ranks that share each sequence, such as --cp 4; docs/guide/parallel.md",
             .words = "cp-size context-parallel context-parallel-size context-parallel-degree "
                      "ulysses ulysses-size ulysses-sequence-parallel-size"},
-    Meaning{.flag = "--cp-comm",
-            .how = "a2a, which is Ulysses, or all_gather, which gathers keys and values",
-            .words = "cp-comm-type context-parallel-comm-type"},
+    Meaning{
+        .flag = "--cp-comm",
+        .how = "a2a, which is Ulysses, all_gather, which gathers keys and values, or p2p, a ring",
+        .words = "cp-comm-type context-parallel-comm-type ring-attention"},
     Meaning{.flag = "--tp",
             .how = "ranks that share each block's weights, with sequence parallelism, such as --tp "
                    "8; docs/guide/tensor_parallel.md",

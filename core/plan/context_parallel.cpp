@@ -21,8 +21,6 @@ Result<void> check_model(const PlanConfig& config) {
                                   {model.experts != 0, "experts"},
                                   {config.has_lora(), "--lora-rank"}})
     if (has && config.exact_sums) return no_cp_with(fmt::format("{} and --exact-sums", what));
-  if (model.experts != 0 && model.router_aux_loss.num != 0)
-    return no_cp_with("the experts' balance loss");
   return {};
 }
 

@@ -65,7 +65,7 @@ struct Mesh {
 
 /// The mesh with a grid for experts, pp x expt_dp_outer x expt_dp x ep: each `ep` neighbouring ranks
 /// divide a block's experts. With ep of at most 1 there is no second grid. Requires that ep divides
-/// the ranks of dp_shard and tp together: on this grid ranks of tp are as those of dp_shard.
+/// the ranks of dp_shard, cp and tp together: on this grid all of these are alike.
 [[nodiscard]] Mesh with_expert_grid(Mesh mesh, std::int64_t ep);
 
 /// Refuses axes of one rank, axes that are repeated, out of order or on the wrong grid, and grids

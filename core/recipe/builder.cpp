@@ -267,9 +267,10 @@ void Builder::pass_on(const std::string& name, Axis axis, RecipeOperand input,
   collective(name, body, std::move(input), std::move(output));
 }
 
-void Builder::sum_counts(const std::string& name, RecipeOperand part, RecipeOperand all) {
+void Builder::sum_counts(const std::string& name, Axis axis, RecipeOperand part,
+                         RecipeOperand all) {
   const RecipeCollective body{.kind = CollectiveKind::all_reduce,
-                              .axis = Axis::tp,
+                              .axis = axis,
                               .reduction = Reduction::sum,
                               .count = product_of(part.shape)};
   collective(name, body, std::move(part), std::move(all));

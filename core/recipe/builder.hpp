@@ -140,8 +140,8 @@ class Builder {
 
   /// Whether ranks of tp share what a block computes.
   [[nodiscard]] bool shares_blocks() const { return sizes.tensor_ranks > 1; }
-  /// Sums int32 counts of each rank's rows over tp, an all_reduce.
-  void sum_counts(const std::string& name, RecipeOperand part, RecipeOperand all);
+  /// Sums int32 counts of each rank's rows over an axis, an all_reduce.
+  void sum_counts(const std::string& name, Axis axis, RecipeOperand part, RecipeOperand all);
   /// Gathers a rank's rows [rows, hidden] to those of all tokens [T, hidden], an all_gather.
   void whole_rows(const std::string& name, RecipeOperand rows, const std::string& whole);
   /// Sums terms [T, hidden] and leaves a rank its rows [rows, hidden], a reduce_scatter.

@@ -49,10 +49,10 @@ std::vector<Attribute> ExpertMlp::routing(bool chooses) const {
   if (model_.normalised_routing) attributes.emplace_back("normalised", 1);
   attributes.emplace_back("rows", b_.sizes.rows);
   if (model_.routed_scale.num != 0) attributes.emplace_back("scale", model_.routed_scale);
-  // A rank of tp has a part of the sequence as rows, whose loss is that of as short a sequence with
-  // a coefficient as much smaller: with the counts of the whole one.
+  // A rank of tp or cp has a part of the sequence as rows, whose loss is that of as short a sequence
+  // with a coefficient as much smaller: with the counts of the whole one.
   if (model_.router_aux_loss.num != 0)
-    attributes.emplace_back("seq", b_.config.seq_len / b_.sizes.tensor_ranks);
+    attributes.emplace_back("seq", b_.config.seq_len / parts_of_sequence());
   if (model_.sigmoid_routing) attributes.emplace_back("sigmoid", 1);
   attributes.emplace_back("top_k", model_.experts_per_token);
   return attributes;
@@ -246,9 +246,9 @@ void ExpertMlp::route_backward(const Backward& how) {
   if (balances) {
     const Rational& coefficient = model_.router_aux_loss;
     routes.insert(routes.begin(),
-                  {"aux_loss", make_rational(coefficient.num,
-                                             checked_mul(coefficient.den, b_.sizes.tensor_ranks))
-                                   .value()});
+                  {"aux_loss",
+                   make_rational(coefficient.num, checked_mul(coefficient.den, parts_of_sequence()))
+                       .value()});
     operands.push_back(on("counts", all_counts(at("expert_counts"))));
   }
   if (model_.router_z_loss.num != 0) routes.emplace_back("z_loss", model_.router_z_loss);
@@ -260,15 +260,24 @@ void ExpertMlp::route_backward(const Backward& how) {
                 on("d_input", "d_normed2"), true);
 }
 
-/// Those of all rows of a sequence, of which ranks of tp have parts.
-std::string ExpertMlp::all_counts(const std::string& counts) {
-  if (!b_.shares_blocks()) return counts;
+std::int64_t ExpertMlp::parts_of_sequence() const {
+  return b_.sizes.tensor_ranks * sequence_parts(b_.config.mesh);
+}
+
+/// Those of all rows of each sequence, of which ranks of tp, and then those of cp, have parts.
+std::string ExpertMlp::all_counts(std::string counts) {
   const auto of = [&](const char* role, Access access, const std::string& name) {
-    return shaped(on(role, name), access, DType::int32, {model_.experts});
+    return shaped(on(role, name), access, DType::int32,
+                  {checked_mul(b_.config.micro_batch, model_.experts)});
   };
-  b_.sum_counts("expert_counts.sums", of("input", Access::read, counts),
-                of("output", Access::write, "expert_counts.all"));
-  return "expert_counts.all";
+  const auto sum_over = [&](Axis axis, const std::string& sums, const std::string& all) {
+    if (b_.config.mesh.size(axis) == 1) return;
+    b_.sum_counts(sums, axis, of("input", Access::read, counts), of("output", Access::write, all));
+    counts = all;
+  };
+  sum_over(Axis::tp, "expert_counts.sums", "expert_counts.all");
+  sum_over(Axis::cp, "expert_counts.of_sequences.sums", "expert_counts.of_sequences");
+  return counts;
 }
 
 void ExpertMlp::backward_weights(const Backward& how) {

@@ -49,7 +49,8 @@ class ExpertMlp {
   [[nodiscard]] std::vector<Attribute> rows() const;
   [[nodiscard]] std::vector<Attribute> arrived() const;
   /// The tensor with the counts of whole sequences.
-  std::string all_counts(const std::string& counts);
+  std::string all_counts(std::string counts);
+  [[nodiscard]] std::int64_t parts_of_sequence() const;
   // Expert-parallel: rows are sent to the ranks of their experts.
   [[nodiscard]] bool deals() const { return b_.config.is_expert_parallel(); }
   void find_peers(const std::string& suffix);

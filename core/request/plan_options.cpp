@@ -69,9 +69,7 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
   mesh.resize(Axis::pp, pp);
   // validate() reports numbers that do not divide them.
   const std::int64_t ep = options.config.expert_parallel;
-  if (ep > 1 && cp > 1) return fail("--cp", "cannot be combined with --ep so far");
-  if (ep > 1 && mesh.size(Axis::dp_shard) * tp % ep == 0)
-    mesh = with_expert_grid(std::move(mesh), ep);
+  if (ep > 1 && of_group % ep == 0) mesh = with_expert_grid(std::move(mesh), ep);
   return mesh;
 }
 

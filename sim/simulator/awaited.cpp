@@ -41,7 +41,9 @@ Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
   const bool of_heads = collective.kind == CollectiveKind::all_to_all;
   if (of_values && crosses(collective, Axis::tp)) return Awaited::rows;
   if (of_values && moves_rows && crosses(collective, Axis::cp))
-    return of_heads ? Awaited::heads : Awaited::keys;
+    return collective.kind == CollectiveKind::all_reduce ? Awaited::expert_rows
+           : of_heads                                    ? Awaited::heads
+                                                         : Awaited::keys;
   if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
     return Awaited::gradients;
   if (collective.input.stated() && norm_parts_.contains(collective.input.buffer))

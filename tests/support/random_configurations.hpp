@@ -375,8 +375,8 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
     if (*rc::gen::arbitrary<bool>()) config.frozen = {"layernorm", "mlp"};
   }
   ModelShape& model = config.model;
-  const bool shares_sequences =
-      !model.qk_norm && model.experts == 0 && *rc::gen::inRange(0, 3) == 0;
+  const bool shares_sequences = !model.qk_norm && !model.traits().sinks &&
+                                !model.traits().latent_attention && *rc::gen::inRange(0, 3) == 0;
   const std::int64_t parts = shares_sequences ? 2 : 1;
   draw_shares(model, ranks, parts);
   if (model.router_aux_loss.num != 0) config.micro_batch = 1;
@@ -405,7 +405,7 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
   config.base_dtype = BaseDType::compute;
   std::vector<std::int64_t> able;  ///< ranks that may divide experts
   for (std::int64_t ep = 2; ep <= model.experts; ++ep)
-    if (model.experts % ep == 0 && config.mesh.size(Axis::dp_shard) * ranks % ep == 0)
+    if (model.experts % ep == 0 && config.mesh.size(Axis::dp_shard) * ranks * parts % ep == 0)
       able.push_back(ep);
   if (able.empty() || *rc::gen::inRange(0, 4) == 0) return config;
   config.expert_parallel = *rc::gen::elementOf(able);

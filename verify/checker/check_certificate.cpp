@@ -128,8 +128,9 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
         op.does == "all_reduce" && op.body->at("reduction") == "max" && part.dtype == "fp32" &&
         (view.homes[part.buffer].kind.empty() || is_history(view.homes[part.buffer]));
     // Counts of the experts of rows, which check_values.cpp follows too.
+    const Json& axes = view.communicator_of(op).at("axes");
     const bool counts = op.does == "all_reduce" && part.dtype == "int32" &&
-                        view.communicator_of(op).at("axes") == Json{"tp"};
+                        (axes == Json{"tp"} || axes == Json{"cp"});
     const Json wanted = gathers || deals || passes ? "none" : takes_max ? "max" : "sum";
     if ((!gathers && !deals && !passes && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != (deals ? all : count) || whole.elements != all ||

@@ -347,7 +347,9 @@ class Steps {
   }
   [[nodiscard]] bool is_term(const std::string& value) const {
     return !state_.model.summed(value, true).empty() ||
-           !state_.model.summed(value, false).empty() || !state_.model.summed_keys(value).empty();
+           !state_.model.summed(value, false).empty() ||
+           !state_.model.summed_over_cp(value, true).empty() ||
+           !state_.model.summed_over_cp(value, false).empty();
   }
   [[nodiscard]] bool is_moved(const std::string& value) const {
     return Model::is_part(value) || !state_.model.gathered_rows(value).empty() ||
@@ -356,12 +358,13 @@ class Steps {
   /// Terms of a value on ranks of tp, or of cp.
   void sum_terms(const Op& op, const Operand& from, const Operand& to) {
     const Value term = state_.values.whole(op, from);
-    if (const std::string keys = state_.model.summed_keys(term.name); !keys.empty()) {
-      if (axes_of(op) != Axes{"cp"} || op.does != "reduce_scatter")
-        refuse("{}: does not leave each rank of cp its rows of {}", op.place(), term.name);
-      return state_.values.make(op, to, {keys, term.owner, term.pass});
+    const bool scatters = op.does == "reduce_scatter";
+    if (const std::string all = state_.model.summed_over_cp(term.name, scatters); !all.empty()) {
+      if (axes_of(op) != Axes{"cp"})
+        refuse("{}: sums {} over other ranks than those of cp", op.place(), term.name);
+      return state_.values.make(op, to, {all, term.owner, term.pass});
     }
-    const std::string sum = state_.model.summed(term.name, op.does == "reduce_scatter");
+    const std::string sum = state_.model.summed(term.name, scatters);
     if (axes_of(op) != Axes{"tp"} || sum.empty())
       refuse("{}: sums {} over other ranks than those of tp, or for others", op.place(), term.name);
     state_.values.make(op, to, {sum, term.owner, term.pass});

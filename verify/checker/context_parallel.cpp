@@ -26,6 +26,7 @@ const std::string kSequences = " of whole sequences";
 const std::string kKeys = "keys and values";
 const std::string kKeyGradient = "d_keys and values";
 const std::string kAllTokens = " of all tokens";
+const std::string kCounts = "counts of experts";
 const std::string kTermOfKeys = "a term of d_keys and values";
 
 }  // namespace
@@ -43,8 +44,7 @@ void Model::read_context_ranks(const PlanView& view) {
   if (context_ranks_ == 1) return;
   const bool others = latent_ || !rotates_ || sinks_ || (qk_norm_ && exact_) ||
                       (qk_norm_ && whole_norms_ && !has_chunks()) ||
-                      (experts_ != 0 && !balance_.is_null()) || config_.at("optimizer") == "muon" ||
-                      (batch_ != 1 && !passes_keys_);
+                      config_.at("optimizer") == "muon" || (batch_ != 1 && !passes_keys_);
   const bool uneven = has_chunks()
                           ? seq_ % times(2, context_ranks_) != 0 || exact_
                           : heads_ % context_ranks_ != 0 || kv_heads_ % context_ranks_ != 0 ||
@@ -54,6 +54,11 @@ void Model::read_context_ranks(const PlanView& view) {
   tokens = places_ / context_ranks_;
   if (has_chunks()) attended_ = tokens;
   if (token_rows > 2) token_rows = plus(2, context_ranks_);
+}
+
+/// The rows of each expert of a rank of cp, or of all of them.
+std::string Model::counts_of_part() const {
+  return context_ranks_ == 1 ? kCounts : kCounts + " of a part";
 }
 
 /// The name of a value as attention reads or makes it.
@@ -121,9 +126,11 @@ std::string Model::gathered_keys(const std::string& sent) const {
   return gathers_keys_ && sent == kKeys ? kKeys + kAllTokens : "";
 }
 
-/// A reduce-scatter over cp makes this of terms of all keys' gradients; empty: nothing.
-std::string Model::summed_keys(const std::string& terms) const {
-  return gathers_keys_ && terms == kTermOfKeys ? kKeyGradient : "";
+/// A reduce-scatter over cp makes this of terms of all keys' gradients, and an all-reduce of counts
+/// of parts of sequences; empty: nothing.
+std::string Model::summed_over_cp(const std::string& terms, bool scatters) const {
+  if (scatters) return gathers_keys_ && terms == kTermOfKeys ? kKeyGradient : "";
+  return context_ranks_ > 1 && terms == counts_of_part() ? kCounts : "";
 }
 
 /// Changes between rows and groups. From here on heads are those of a rank.

@@ -234,7 +234,7 @@ void Model::add_routing() {
   if (normalises_) sizes["normalised"] = 1;
   if (sigmoid_) sizes["sigmoid"] = 1;
   if (!routed_scale_.is_null()) sizes["scale"] = routed_scale_;
-  if (balances) sizes["seq"] = seq_ / tensor_ranks_;
+  if (balances) sizes["seq"] = seq_ / times(tensor_ranks_, context_ranks_);
   Step forward{.kernel = "router_forward",
                .attributes = sizes,
                .flows = {logits, makes("indices", "int32", by_token, "experts of tokens"),

@@ -96,9 +96,9 @@ class Model {
   [[nodiscard]] std::string summed(const std::string& terms, bool scatters) const;
   /// An all-gather over tp makes this of a rank's rows of a value; empty: nothing.
   [[nodiscard]] std::string gathered_rows(const std::string& rows) const;
-  /// An all-gather, and a reduce-scatter, over cp make this of the value; empty: nothing.
+  /// An all-gather, and a sum of terms, over cp make this of the value; empty: nothing.
   [[nodiscard]] std::string gathered_keys(const std::string& sent) const;
-  [[nodiscard]] std::string summed_keys(const std::string& terms) const;
+  [[nodiscard]] std::string summed_over_cp(const std::string& terms, bool scatters) const;
   // Rings (ring.cpp).
   /// A rank of cp receives this where all send that value to the next; empty: none sends it.
   [[nodiscard]] std::string passed_on(const std::string& sent) const;
@@ -187,6 +187,7 @@ class Model {
   void add_key_parts();
   [[nodiscard]] static Json vocabulary_begin(Int ids);
   [[nodiscard]] std::string counts_here() const;
+  [[nodiscard]] std::string counts_of_part() const;
   [[nodiscard]] Json balance_here() const;
   void add_parts(Step loss);
   // Context parallelism (context_parallel.cpp).

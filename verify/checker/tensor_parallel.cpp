@@ -132,7 +132,7 @@ std::string Model::of_all_rows(const std::string& parameter, Int dim,
 std::string Model::summed(const std::string& terms, bool scatters) const {
   if (!terms.starts_with(kTerm)) return "";
   const std::string sum = terms.substr(kTerm.size());
-  const bool has_rows = splits_rows_ && sum != "counts of experts";
+  const bool has_rows = splits_rows_ && sum != counts_of_part();
   return scatters == has_rows ? sum : "";
 }
 
@@ -211,7 +211,7 @@ void Model::add_key_parts() {
 
 /// As a rank makes them of its rows.
 std::string Model::counts_here() const {
-  return tensor_ranks_ == 1 ? "counts of experts" : kTerm + "counts of experts";
+  return tensor_ranks_ == 1 ? counts_of_part() : kTerm + counts_of_part();
 }
 
 /// The balance of a sequence is a sum over its tokens of counts * probability / its length. A rank has
@@ -219,7 +219,8 @@ std::string Model::counts_here() const {
 Json Model::balance_here() const {
   const bool whole = !balance_.is_object();
   const Int num = whole ? balance_.get<Int>() : balance_.at("num").get<Int>();
-  const Int den = times(whole ? 1 : balance_.at("den").get<Int>(), tensor_ranks_);
+  const Int den =
+      times(whole ? 1 : balance_.at("den").get<Int>(), times(tensor_ranks_, context_ranks_));
   const Int common = std::gcd(num, den);
   if (common == den) return num / common;
   return {{"num", num / common}, {"den", den / common}};

@@ -74,11 +74,13 @@ TEST(Flags, TheLastOfSeveralCounts) {
 }
 
 TEST(Flags, WhatIsNotModelledSaysSo) {
-  EXPECT_EQ(error_of({"--ring-attention", "8"}),
-            "--ring-attention: ring attention is not modelled (docs/reference/limits.md)");
+  EXPECT_EQ(
+      error_of({"--mesh-order", "tp-cp-ep-dp-pp"}),
+      "--mesh-order: another order of ranks than tp, cp, dp, from neighbours on, is not modelled "
+      "(docs/reference/limits.md)");
   EXPECT_EQ(error_of({"--cpu-offload=8"}),
             "--cpu-offload: offloading is not modelled (docs/reference/limits.md)");
-  for (const char* flag : {"--ring_attention", "--mxfp4", "--cpu-offload", "-int8",
+  for (const char* flag : {"--rank_order", "--mxfp4", "--cpu-offload", "-int8",
                            "--optimizer-offload", "--quantization"})
     EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/reference/limits.md)"))
         << error_of({flag, "2"});

@@ -135,9 +135,10 @@ TEST(ContextParallel, RefusesByName) {
             refused("--reduce symmetric"));
   EXPECT_EQ(refusal_after([](PlanConfig& c) {
               test::add_experts(c.model, 4, 2);
-              c.model.router_aux_loss = {.num = 1, .den = 100};
+              c.exact_sums = true;
+              c.logits_chunk = 4;
             }),
-            refused("the experts' balance loss"));
+            refused("experts and --exact-sums"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/gpu_backend/train/rounded_runs.hpp"
+#include "tests/support/configurations.hpp"
 
 namespace mfsdp {
 namespace {
@@ -20,17 +21,23 @@ struct Gathered {
   Strategy strategy = Strategy::optim_grads_params;
   Recompute recompute = Recompute::selective;
   ContextExchange exchange = ContextExchange::all_gather;
+  std::int64_t ep = 0;
+  std::int64_t tp = 1;
 };
 
 std::string in_words(const Gathered& way) {
   return std::to_string(way.outer) + " x " + std::to_string(way.shard) + " x cp " +
          std::to_string(way.cp) + ", " + std::string(to_string(way.strategy)) + ", " +
-         std::string(to_string(way.exchange));
+         std::string(to_string(way.exchange)) + ", ep " + std::to_string(way.ep) + ", tp " +
+         std::to_string(way.tp);
 }
 
 PlanConfig config_of(const Gathered& way, PlanConfig config) {
   config.mesh = data_parallel_mesh(way.outer, way.shard);
   config.mesh.resize(Axis::cp, way.cp);
+  config.mesh.resize(Axis::tp, way.tp);
+  config.expert_parallel = way.ep;
+  config.mesh = with_expert_grid(config.mesh, way.ep);
   if (way.cp > 1) config.cp_comm = way.exchange;
   config.strategy = way.strategy;
   config.recompute.kind = way.recompute;
@@ -81,6 +88,27 @@ TEST(GatheredKeysRuns, HaveThemWithWindowsAndDocuments) {
   config.model.sliding_layers = {0, 2};
   config.document_mask = true;
   expect_one_rank(config);
+}
+
+/// Ranks of cp have other experts as those of dp_shard have, and the balance is of whole sequences.
+TEST(SharedSequenceRuns, ExpertsHaveTheWeightsOfOneRank) {
+  using enum ContextExchange;
+  PlanConfig shape = test::nano(1);
+  shape.model.kv_heads = 4;
+  test::add_experts(shape.model, 4, 2);
+  shape.model.normalised_routing = true;
+  shape.model.shared_intermediate = 6;
+  shape.model.router_aux_loss = {1, 10};
+  shape.model.router_z_loss = {1, 100};
+  test::compute_in(DType::fp64, shape);
+  const Told one = run_gathered({.strategy = Strategy::no_shard}, shape, 3);
+  for (const Gathered& way :
+       {Gathered{.cp = 2, .exchange = a2a, .ep = 2},
+        {.shard = 2, .cp = 2, .recompute = Recompute::full, .exchange = a2a, .ep = 4},
+        {.shard = 2, .cp = 2, .recompute = Recompute::none, .ep = 2},
+        {.outer = 2, .cp = 2, .strategy = Strategy::optim, .exchange = p2p, .ep = 2},
+        {.cp = 2, .exchange = a2a, .ep = 4, .tp = 2}})
+    test::expect_rounded_alike(run_gathered(way, shape, 3), one, in_words(way));
 }
 
 TEST(GatheredKeysRuns, StayNearOneRankInBf16) {

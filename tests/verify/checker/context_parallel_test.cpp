@@ -110,6 +110,15 @@ PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
   config.model.max_seq_len = std::max(config.model.max_seq_len, config.seq_len);
   if (config.cp_comm != ContextExchange::p2p) config.micro_batch = 1;
   config.gather = config.reduce = Transport::nccl;
+  std::vector<std::int64_t> able{0};  ///< ranks that may divide experts
+  for (std::int64_t ep = 2; ep <= config.model.experts; ++ep)
+    if (config.model.experts % ep == 0 && config.mesh.size(Axis::dp_shard) * ranks % ep == 0)
+      able.push_back(ep);
+  config.expert_parallel = *rc::gen::elementOf(able);
+  if (config.expert_parallel == 0) config.expert_strategy.reset(), config.capacity_factor = {};
+  if (config.expert_parallel != 0 && config.state_dtype == StateDtype::blockwise8)
+    config.state_dtype = StateDtype::full;
+  config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   if (orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
   test::drop_impossible_fp8(config);
   return config;
@@ -117,10 +126,8 @@ PlanConfig with_shared_sequences(PlanConfig config, std::int64_t ranks) {
 
 RC_GTEST_PROP(ContextParallelProof, AcceptsRandomConfigurations, ()) {
   PlanConfig config = *test::any_config();
-  // Configurations of other families, and ranks that share experts, are refused with cp.
-  if (config.model.family != Family::llama || config.is_expert_parallel() ||
-      config.model.router_aux_loss.num != 0)
-    return;
+  // Configurations of other families are refused with cp.
+  if (config.model.family != Family::llama) return;
   config = with_shared_sequences(config, *rc::gen::element<std::int64_t>(2, 3, 4));
   RC_ASSERT(validate(config));
   const Program program = program_of(config);
@@ -216,6 +223,37 @@ Attribute& attribute_of(Program& program, std::string_view op, std::string_view 
 }
 std::string first_gathered_error(const std::function<void(Program&)>& edit) {
   return first_error(edit, gathered_keys());
+}
+
+/// The loss of experts' balance goes by the counts of whole sequences, and each rank adds its part.
+TEST(ContextParallelProof, ExpertsAreBalancedOverWholeSequences) {
+  PlanConfig config = shared_sequences();
+  test::add_experts(config.model, 4, 2);
+  config.model.router_aux_loss = {.num = 1, .den = 100};
+  config.expert_parallel = 4;
+  config.mesh = with_expert_grid(config.mesh, 4);
+  expect_accepted(config);
+  const std::string sums = "layers.0.expert_counts.of_sequences.sums";
+  const auto error = [&](const std::function<void(Program&)>& edit) {
+    return first_error(edit, config);
+  };
+  EXPECT_THAT(error([&](Program& p) {
+                std::erase_if(ops_of_step(p), [&](const Op& op) {
+                  return op.name == sums && op.kind() == OpKind::collective;
+                });
+              }),
+              HasSubstr("no op has written it"));
+  EXPECT_THAT(error([&](Program& p) {
+                Collective& body = std::get<Collective>(op_named(p, sums).body);
+                body.communicator =
+                    std::get<Collective>(op_named(p, "layers.0.send").body).communicator;
+              }),
+              HasSubstr("expected an all_reduce over cp"));
+  EXPECT_THAT(error([](Program& p) {
+                attribute_of(p, "layers.0.route.backward", "aux_loss").value = {.num = 1,
+                                                                                .den = 100};
+              }),
+              HasSubstr("aux_loss"));
 }
 
 /// Each causal pair of chunks is on one rank.

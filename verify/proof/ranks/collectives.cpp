@@ -61,10 +61,10 @@ std::string misfit(const Collective& collective, std::int64_t size) {
   return {};
 }
 
-/// Ranks of tp add counts of the experts that their rows have.
+/// Ranks of tp, and those of cp, add counts of the experts that their rows have.
 bool sums_counts(const Collective& collective, const Communicator& communicator) {
   return collective.dtype == DType::int32 && collective.kind == CollectiveKind::all_reduce &&
-         communicator.axes == std::vector{Axis::tp};
+         (communicator.axes == std::vector{Axis::tp} || communicator.axes == std::vector{Axis::cp});
 }
 
 /// Whether a communicator is over an axis of a grid, but for pp, which is of both.

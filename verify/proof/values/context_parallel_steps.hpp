@@ -93,6 +93,13 @@ inline constexpr std::array kRingSteps{
                makes("output", d_rotated, Part::unrotated)),
 };
 
+/// Where a loss balances experts by the counts of whole sequences.
+inline constexpr std::array kBalancedSequences{
+    model_step(K::router_backward, 0, reads("logits", router_logits),
+               reads("indices", expert_indices), reads("d_weights", d_expert_weights),
+               reads("counts", expert_counts_of_sequences), makes("d_logits", d_router_logits)),
+};
+
 /// A value that a collective over cp moves: as ranks send it, and as they receive it.
 struct Moved {
   CollectiveKind kind = CollectiveKind::all_to_all;
@@ -109,12 +116,13 @@ inline constexpr std::array kExchanged{
     Moved{CollectiveKind::reduce_scatter, d_all_keys, d_own_keys},
     Moved{CollectiveKind::shift, held_keys, held_keys},
     Moved{CollectiveKind::shift, d_held_keys, d_held_keys},
+    Moved{CollectiveKind::all_reduce, expert_counts, expert_counts_of_sequences},
 };
 
 /// Nothing where no such collective moves the value. Terms are summed, and nothing else is.
 [[nodiscard]] constexpr std::optional<Value> received_of(Value value, CollectiveKind kind,
                                                          Reduction reduction) {
-  const bool sums = kind == CollectiveKind::reduce_scatter;
+  const bool sums = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_reduce;
   if (reduction != (sums ? Reduction::sum : Reduction::none)) return std::nullopt;
   for (const Moved& moved : kExchanged)
     if (moved.sent == value && moved.kind == kind) return moved.received;

@@ -260,14 +260,15 @@ class SettingsCheck {
       const auto& names = spec_of(kernel_)->attributes;
       return !has_key_parts() && std::ranges::find(names, name) != names.end();
     };
-    // Ranks of tp have parts of the one sequence. The loss of a part is that of a sequence as short,
-    // by the counts of the whole one, times its share.
-    const std::int64_t parts = config_.mesh.size(Axis::tp);
+    // Ranks of cp have parts of each sequence, those of tp of the one. The loss of a part is that of a
+    // sequence as short, by the counts of the whole one, times its share.
+    const std::int64_t tensor_ranks = config_.mesh.size(Axis::tp);
+    const std::int64_t parts = checked_mul(config_.mesh.size(Axis::cp), tensor_ranks);
     const std::int64_t seq = balances ? config_.seq_len / parts : 0;
     Rational aux_loss = model.router_aux_loss;
     if (parts > 1 && balances)
       aux_loss = make_rational(aux_loss.num, checked_mul(aux_loss.den, parts)).value();
-    if (parts > 1 && balances && routes && config_.micro_batch != 1)
+    if (tensor_ranks > 1 && balances && routes && config_.micro_batch != 1)
       return "counts experts of sequences of which ranks on tp have other parts";
     // The activation of the expert that all tokens share is of all rows.
     const bool activates =

@@ -277,7 +277,10 @@ constexpr std::array kDealtTables{
 };
 
 /// In place of these kinds' others, where ranks share sequences.
+constexpr StepTable kBalancedSequenceTable = table(
+    context_parallel::kBalancedSequences, [](M model) { return model.router_aux_loss.num != 0; });
 constexpr std::array kSharedSequenceTables{
+    kBalancedSequenceTable,
     table(context_parallel::kSteps, rotates_heads),
     table(context_parallel::kRopeOfSequences,
           [](M model) { return rotates_heads(model) && !model.qk_norm; }),
@@ -286,8 +289,10 @@ constexpr std::array kSharedSequenceTables{
 };
 
 /// The same, where ranks gather keys, and where keys go around.
-constexpr std::array kGatheredKeyTables{table(context_parallel::kGatheredSteps, rotates_heads)};
-constexpr std::array kRingTables{table(context_parallel::kRingSteps, rotates_heads)};
+constexpr std::array kGatheredKeyTables{kBalancedSequenceTable,
+                                        table(context_parallel::kGatheredSteps, rotates_heads)};
+constexpr std::array kRingTables{kBalancedSequenceTable,
+                                 table(context_parallel::kRingSteps, rotates_heads)};
 
 /// The same, where ranks divide a block's weights.
 constexpr std::array kSharedBlockTables{

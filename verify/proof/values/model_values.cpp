@@ -398,15 +398,17 @@ void ModelValues::exchange(const Collective& collective) {
   const bool of_experts = !received && deals && expert_parallel::received_of(first.value);
   if (of_experts) received = expert_parallel::received_of(first.value);
   if (!received || axes != std::vector{of_experts ? Axis::ep : Axis::cp})
-    return report_mismatch(fmt::format("moves {} by a {}; expected {}", in_words(first),
-                                       to_string(collective.kind),
-                                       expected_move(of_experts || !shares_sequences)));
+    return report_mismatch(
+        fmt::format("moves {} by a {}; expected {}", in_words(first), to_string(collective.kind),
+                    expected_move(first.value, of_experts || !shares_sequences)));
   if (key.value == Value::unknown)
     return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
-  // Rows that several ranks of tp sent would be several rows at the experts.
-  const ValueLayout wanted = !follows_layouts() ? ValueLayout::whole
-                             : of_experts       ? ValueLayout::rows
-                                                : ValueLayout::columns;
+  // Rows that several ranks of tp sent would be several rows at the experts; counts are summed over
+  // tp before.
+  const bool counts = *received == Value::expert_counts_of_sequences;
+  const ValueLayout wanted = !follows_layouts() || counts ? ValueLayout::whole
+                             : of_experts                 ? ValueLayout::rows
+                                                          : ValueLayout::columns;
   if (key.layout != wanted)
     return report_mismatch(fmt::format("sends {}; expected layout {} along {}", in_words(first),
                                        to_string(wanted), to_string(kLayoutAxis)));
@@ -416,8 +418,10 @@ void ModelValues::exchange(const Collective& collective) {
 }
 
 /// The collectives that move values of rows of experts, or of ranks that share sequences.
-const char* ModelValues::expected_move(bool of_experts) const {
+const char* ModelValues::expected_move(Value value, bool of_experts) const {
   const PlanConfig& config = unrolled_.program->config;
+  if (!of_experts && value == Value::expert_counts)
+    return "an all_reduce over cp, which makes them those of whole sequences";
   if (of_experts) return "an all_to_all over ep of a value that the ranks of its experts read";
   if (config.passes_keys())
     return "a shift over cp of one rank's keys, or of terms of their gradients";

@@ -114,7 +114,7 @@ class ModelValues {
   void find_layouts(const BoundStep& step);
   void check_gradient(const BoundStep& step, ValueLayout layout);
   void exchange(const Collective& collective);
-  [[nodiscard]] const char* expected_move(bool of_experts) const;
+  [[nodiscard]] const char* expected_move(Value value, bool of_experts) const;
   void move_layout(const Collective& collective, const ValueKey& key);
   // Rings (ring_values.cpp).
   void find_ring_step();
