@@ -163,7 +163,8 @@ class StageBuilder {
     if (is_one) return {first, first, first};
     PassId middle = first;
     if (microbatches > 2) {
-      const MicrobatchSchedule::Carry before = schedule.carry();
+      MicrobatchSchedule::Carry before;
+      before = schedule.carry();
       middle = make(name, {.first = false, .last = false});
       if (schedule.carry() != before)
         throw std::logic_error("a middle microbatch does not end as it begins");
