@@ -38,7 +38,6 @@ Result<void> check_chunks(std::int64_t seq_len, std::int64_t ranks, ContextExcha
 /// Rules of ranks that have all heads.
 Result<void> check_all_heads(const PlanConfig& config) {
   const std::string comm = fmt::format("--cp-comm {}", to_string(config.cp_comm));
-  if (config.mesh.size(Axis::tp) > 1) return cannot_combine("--tp", comm);
   if (!config.exact_sums) return {};
   return fail("--exact-sums", fmt::format("cannot be combined with {}: gradients of keys and "
                                           "values are rounded on each rank before they are added",
@@ -71,7 +70,6 @@ Result<void> check_context_parallel(const PlanConfig& config) {
   if (ranks == 1) return {};
   MFSDP_TRY(check_context_shares(config.model, config.seq_len, ranks, config.cp_comm));
   MFSDP_TRY(check_model(config));
-  if (config.mesh.size(Axis::pp) > 1) return no_cp_with("--pp");
   if (config.micro_batch > 1 && !config.passes_keys())
     return fail("--micro-batch", fmt::format("expected 1 with --cp and --cp-comm {}, got {}",
                                              to_string(config.cp_comm), config.micro_batch));

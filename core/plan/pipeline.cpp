@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/plan/parallel_checks.hpp"
@@ -27,29 +28,28 @@ Result<void> check_without_stages(const PlanConfig& config) {
 Result<void> check_layers(const PlanConfig& config) {
   const std::int64_t stages = config.mesh.size(Axis::pp);
   const std::int64_t layers = config.model.layers;
-  const std::vector<std::int64_t>& given = config.layers_of_stages;
   const std::int64_t chunks = checked_mul(stages, chunks_of_stage(config));
-  if (given.empty()) {
-    if (layers % chunks == 0) return {};
-    return fail(
-        "--pp",
-        fmt::format("{} stages{} do not divide the model's {} blocks: expected a divisor, "
-                    "or --layers-of-stages with the blocks of each stage",
-                    stages,
-                    chunks > stages ? fmt::format(" of {} chunks (--vpp)", chunks / stages) : "",
-                    layers));
-  }
-  if (config.virtual_stages > 1) return cannot_combine("--layers-of-stages", "--vpp");
-  return check_given_layers(config);
+  if (!config.layers_of_stages.empty()) return check_given_layers(config);
+  if (chunks <= layers + 2) return {};
+  return fail(
+      "--pp",
+      fmt::format("{} stages{} are more than the model's {} blocks with the "
+                  "embedding and the head",
+                  stages,
+                  chunks > stages ? fmt::format(" of {} chunks (--vpp)", chunks / stages) : "",
+                  layers));
 }
 
 Result<void> check_schedule(const PlanConfig& config) {
   MFSDP_TRY(check(pipeline_shape(config)));
-  if (config.schedule == PipelineSchedule::one_f_one_b ||
-      config.schedule == PipelineSchedule::gpipe)
-    return {};
-  return fail("--schedule", fmt::format("{} is not planned so far: expected 1f1b or gpipe",
-                                        to_string(config.schedule)));
+  if (config.schedule != PipelineSchedule::zb_h1) return {};
+  for (const Strategy strategy : {config.strategy, config.strategy_of_experts()})
+    if (strategy != Strategy::no_shard && strategy != Strategy::optim)
+      return fail("--strategy", fmt::format("expected no_shard or optim with --schedule zb_h1, whose "
+                                            "weight gradients are complete at the end of a step, "
+                                            "got {}",
+                                            to_string(strategy)));
+  return {};
 }
 
 Result<void> check_numbers(const PlanConfig& config) {
@@ -64,6 +64,18 @@ Result<void> check_numbers(const PlanConfig& config) {
   return {};
 }
 
+/// Blocks of each chunk. Where not all have as many, the embedding and the head count as a block each,
+/// and the first chunks have one more than the others.
+std::vector<std::int64_t> equal_counts(std::int64_t layers, std::int64_t chunks) {
+  const auto count = static_cast<std::size_t>(chunks);
+  if (layers % chunks == 0) return std::vector(count, layers / chunks);
+  std::vector<std::int64_t> counts(count, (layers + 2) / chunks);
+  std::for_each_n(counts.begin(), (layers + 2) % chunks, [](std::int64_t& of) { ++of; });
+  --counts.front();
+  --counts.back();
+  return counts;
+}
+
 }  // namespace
 
 RankClass class_of_stage(const Mesh& mesh, std::int64_t stage) {
@@ -74,13 +86,14 @@ RankClass class_of_stage(const Mesh& mesh, std::int64_t stage) {
 
 Result<void> check_given_layers(const PlanConfig& config) {
   const std::vector<std::int64_t>& given = config.layers_of_stages;
-  const std::int64_t stages = config.mesh.size(Axis::pp);
+  const std::int64_t chunks = checked_mul(config.mesh.size(Axis::pp), chunks_of_stage(config));
   const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
-  if (std::ssize(given) == stages && sum == config.model.layers) return {};
+  if (std::ssize(given) == chunks && sum == config.model.layers) return {};
   return fail("--layers-of-stages",
-              fmt::format("expected {} numbers (--pp) with the sum {}, the model's blocks; got {} "
+              fmt::format("expected {} numbers ({}) with the sum {}, the model's blocks; got {} "
                           "with the sum {}",
-                          stages, config.model.layers, given.size(), sum));
+                          chunks, config.virtual_stages > 1 ? "--pp times --vpp" : "--pp",
+                          config.model.layers, given.size(), sum));
 }
 
 PipelineShape pipeline_shape(const PlanConfig& config) {
@@ -95,7 +108,7 @@ std::vector<Interval> blocks_of_chunks(const PlanConfig& config) {
   std::vector<std::int64_t> counts = config.layers_of_stages;
   if (counts.empty()) {
     const std::int64_t chunks = config.mesh.size(Axis::pp) * chunks_of_stage(config);
-    counts.assign(static_cast<std::size_t>(chunks), config.model.layers / chunks);
+    counts = equal_counts(config.model.layers, chunks);
   }
   std::vector<Interval> blocks;
   std::int64_t begin = 0;
@@ -111,7 +124,6 @@ Result<void> check_pipeline(const PlanConfig& config) {
   MFSDP_TRY(check_schedule(config));
   MFSDP_TRY(check_layers(config));
   if (config.model.tied_embeddings) return no_pp_with("tied embeddings");
-  if (config.model.experts != 0) return no_pp_with("experts");
   if (config.keep_gathered > 0) return no_pp_with("--keep-gathered");
   if (config.placement != CollectivePlacement::earliest)
     return no_pp_with(fmt::format("--placement {}", to_string(config.placement)));

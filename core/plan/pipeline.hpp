@@ -3,7 +3,8 @@
 //   --pp 2, one chunk each      blocks 0 .. 3 | 4 .. 7
 //   --pp 2 --vpp 2              chunk 0: 0 1 | 2 3    chunk 1: 4 5 | 6 7
 //
-// The embedding is with the first blocks, the final norm, the head and the loss with the last ones.
+// The embedding is with the first blocks, the final norm, the head and the loss with the last ones. A
+// chunk at an end of the model may have no other part.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ namespace mfsdp {
 /// The ranks of a stage, which run a program of their own: "stage_0".
 [[nodiscard]] RankClass class_of_stage(const Mesh& mesh, std::int64_t stage);
 
-/// Refuses given blocks of stages that are not one number for each stage, or not all blocks.
+/// Refuses given blocks that are not one number for each chunk of a stage, or not all blocks.
 [[nodiscard]] Result<void> check_given_layers(const PlanConfig& config);
 
 /// Refuses numbers of stages that do not fit the model or the batch, and what the planner does not

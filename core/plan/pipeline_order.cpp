@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace mfsdp {
 namespace {
@@ -94,6 +95,127 @@ std::vector<PipelineAction> pipeline_order(const PipelineShape& shape, std::int6
     order.push_back(backwards[i]);
   }
   return shape.schedule == PipelineSchedule::zb_h1 ? with_late_weights(order, stage) : order;
+}
+
+namespace {
+
+/// The times of all stages' actions, without transfers.
+class Timetable {
+ public:
+  explicit Timetable(const PipelineShape& shape)
+      : shape_(shape), positions_(shape.stages * shape.chunks) {
+    for (auto& ends : ends_)
+      ends.assign(static_cast<std::size_t>(positions_ * shape.microbatches), -1);
+    for (std::int64_t s = 0; s < shape.stages; ++s) {
+      orders_.push_back(pipeline_order(shape, s));
+      begins_.emplace_back();
+    }
+    std::vector<std::int64_t> free(orders_.size(), 0);
+    for (bool moves = true; moves;) {
+      moves = false;
+      for (std::size_t s = 0; s < orders_.size(); ++s)
+        while (begins_[s].size() < orders_[s].size() && run_next(s, free[s])) moves = true;
+    }
+  }
+
+  [[nodiscard]] std::vector<std::vector<PipelineLaunch>> launches() const {
+    struct Transfer {
+      std::array<std::int64_t, 3> key{};  ///< time, part, position of the sender
+      PipelineLaunch launch;
+    };
+    std::vector<std::vector<Transfer>> transfers(orders_.size());
+    const auto add = [&](const PipelineAction& of, std::int64_t from, std::int64_t to) {
+      const std::array key{end(of, from), of.part == forward ? std::int64_t{0} : 1, from};
+      const auto at = [&](LaunchKind kind, std::int64_t position) {
+        transfers[static_cast<std::size_t>(position % shape_.stages)].push_back(
+            {.key = key,
+             .launch = {.kind = kind,
+                        .of = {.part = of.part,
+                               .microbatch = of.microbatch,
+                               .chunk = position / shape_.stages}}});
+      };
+      at(LaunchKind::send, from);
+      at(LaunchKind::receive, to);
+    };
+    for (std::size_t s = 0; s < orders_.size(); ++s)
+      for (const PipelineAction& of : orders_[s]) {
+        const std::int64_t from = position(s, of);
+        const std::int64_t to = from + (of.part == forward ? 1 : -1);
+        if (of.part != weight_gradients && to >= 0 && to < positions_) add(of, from, to);
+      }
+    std::vector<std::vector<PipelineLaunch>> all;
+    for (std::size_t s = 0; s < orders_.size(); ++s) {
+      std::ranges::sort(transfers[s], {}, &Transfer::key);
+      auto next = transfers[s].begin();
+      std::vector<PipelineLaunch>& made = all.emplace_back();
+      for (std::size_t i = 0; i < orders_[s].size(); ++i) {
+        for (; next != transfers[s].end() && next->key[0] <= begins_[s][i]; ++next)
+          made.push_back(next->launch);
+        made.push_back({.kind = LaunchKind::action, .of = orders_[s][i]});
+      }
+      for (; next != transfers[s].end(); ++next) made.push_back(next->launch);
+    }
+    return all;
+  }
+
+ private:
+  /// Of a stage's chunk, in the model.
+  [[nodiscard]] std::int64_t position(std::size_t stage, const PipelineAction& of) const {
+    return of.chunk * shape_.stages + static_cast<std::int64_t>(stage);
+  }
+  [[nodiscard]] std::size_t entry(std::int64_t position, std::int64_t microbatch) const {
+    return static_cast<std::size_t>(position * shape_.microbatches + microbatch);
+  }
+  [[nodiscard]] std::int64_t end(const PipelineAction& of, std::int64_t position) const {
+    return ends_[of.part == forward ? 0 : 1][entry(position, of.microbatch)];
+  }
+
+  /// The end of what an action waits for, or -1 while that is not known.
+  [[nodiscard]] std::int64_t ready(const PipelineAction& of, std::int64_t position) const {
+    if (of.part == weight_gradients) return 0;  // after the rest of its backward, on its stage
+    if (of.part == forward) return position == 0 ? 0 : ends_[0][entry(position - 1, of.microbatch)];
+    if (position + 1 == positions_) return ends_[0][entry(position, of.microbatch)];
+    return ends_[1][entry(position + 1, of.microbatch)];
+  }
+
+  bool run_next(std::size_t s, std::int64_t& free) {
+    const PipelineAction& of = orders_[s][begins_[s].size()];
+    const std::int64_t at = position(s, of);
+    const std::int64_t ready_at = ready(of, at);
+    if (ready_at < 0) return false;
+    begins_[s].push_back(std::max(free, ready_at));
+    free = begins_[s].back() + (of.part == backward ? 2 : 1);
+    if (of.part != weight_gradients)
+      ends_[of.part == forward ? 0 : 1][entry(at, of.microbatch)] = free;
+    return true;
+  }
+
+  const PipelineShape& shape_;
+  std::int64_t positions_;
+  std::vector<std::vector<PipelineAction>> orders_;
+  std::vector<std::vector<std::int64_t>> begins_;    // by stage and action
+  std::array<std::vector<std::int64_t>, 2> ends_{};  // of forwards, of gradients of inputs
+};
+
+}  // namespace
+
+std::vector<std::vector<PipelineLaunch>> pipeline_launches(const PipelineShape& shape) {
+  return Timetable(shape).launches();
+}
+
+std::int64_t most_between(const std::vector<PipelineLaunch>& launches, std::int64_t chunk,
+                          LaunchSpan begin, LaunchSpan end) {
+  std::int64_t live = 0;
+  std::int64_t most = 0;
+  for (const PipelineLaunch& launch : launches) {
+    if (launch.of.chunk != chunk) continue;
+    const auto is = [&](LaunchSpan at) {
+      return launch.kind == at.kind && launch.of.part == at.part;
+    };
+    if (is(begin)) most = std::max(most, ++live);
+    if (is(end)) --live;
+  }
+  return most;
 }
 
 std::int64_t most_live(const std::vector<PipelineAction>& order) {

@@ -50,6 +50,33 @@ struct PipelineShape {
 [[nodiscard]] std::vector<PipelineAction> pipeline_order(const PipelineShape& shape,
                                                          std::int64_t stage);
 
+/// What a stage launches: an action, or a transfer to or from a neighbour.
+enum class LaunchKind { action, send, receive };
+
+struct PipelineLaunch {
+  LaunchKind kind = LaunchKind::action;
+  /// Of the stage: the action, or the one that makes what is sent, or that needs what is received.
+  PipelineAction of;
+
+  friend bool operator==(const PipelineLaunch&, const PipelineLaunch&) = default;
+};
+
+/// The launches of each stage. Where forwards take one unit of time, backwards two and transfers
+/// none, a transfer begins when its tensors are made: this is the order of all transfers, on each
+/// stage the same. Whatever a transfer waits for comes before it, so that devices that run them in
+/// the order of their launches never wait for each other in a cycle.
+[[nodiscard]] std::vector<std::vector<PipelineLaunch>> pipeline_launches(
+    const PipelineShape& shape);
+
+/// The most that have begun and not ended, in the order of launches: microbatches of a chunk between
+/// a launch of `begin` and one of `end`.
+struct LaunchSpan {
+  LaunchKind kind = LaunchKind::action;
+  PipelinePart part = PipelinePart::forward;
+};
+[[nodiscard]] std::int64_t most_between(const std::vector<PipelineLaunch>& launches,
+                                        std::int64_t chunk, LaunchSpan begin, LaunchSpan end);
+
 /// The most forwards, over all chunks, whose backward (with zb_h1: whose gradients of inputs) is
 /// still to come.
 [[nodiscard]] std::int64_t most_live(const std::vector<PipelineAction>& order);

@@ -23,11 +23,11 @@ Result<void> check_blocks(const ModelShape& model) {
 
 bool has_mlp(const ModelShape& model) { return model.experts == 0 || !model.dense_layers.empty(); }
 
-/// Attention has the heads of one rank of tp and of one of cp.
+/// Attention has the heads of one rank of tp and, where ranks of cp exchange heads, of one of cp.
 Result<void> check_heads_of_both(const PlanConfig& config) {
   const std::int64_t cp = config.mesh.size(Axis::cp);
   const std::int64_t both = checked_mul(cp, config.mesh.size(Axis::tp));
-  if (cp == 1) return {};
+  if (cp == 1 || config.has_chunks()) return {};
   for (const auto& [what, heads] : {std::pair{"attention heads", config.model.heads},
                                     std::pair{"key-value heads", config.model.kv_heads}})
     if (heads % both != 0)
@@ -80,7 +80,6 @@ Result<void> check_tensor_parallel(const PlanConfig& config) {
     return fail("--micro-batch", fmt::format("expected 1 with --tp and a loss of experts' balance "
                                              "(router_aux_loss_coef), got {}",
                                              config.micro_batch));
-  if (config.mesh.size(Axis::pp) > 1) return no_tp_with("--pp");
   if (config.strategy == Strategy::no_shard)
     return fail("--strategy",
                 "expected optim, optim_grads or optim_grads_params with --tp: norms' weights are "

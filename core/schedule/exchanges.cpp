@@ -78,7 +78,8 @@ void MicrobatchSchedule::end_step(std::size_t number) {
       step.beside && !(steps_[number + 1].beside && steps_[number + 1].run == step.run);
   if (is_last) e_.record(StreamRole::exchange, phase, exchange_event("exchanged.", step.run));
   for (const Crossing& tensor : sent_)
-    if (tensor.step == number) made(tensor, part_of(number));
+    if (tensor.step == number)
+      e_.record(StreamRole::compute, phase, e_.at(tensor.buffer).name + ".made");
   for (const BufferId id : step.releases) release(phase, id);
 }
 

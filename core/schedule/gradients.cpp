@@ -42,6 +42,9 @@ BufferForm arriving(const UnitState& unit, const GroupState& group, const PlanCo
   return form;
 }
 
+/// Of a stage with several chunks: the last reduction of any of them.
+constexpr std::string_view kChunkReduced = "reduced";
+
 }  // namespace
 
 BufferId MicrobatchSchedule::gradient_slot(const GroupState& group) const {
@@ -94,7 +97,10 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
       carry_.reducing.pop_front();
     }
     // Reductions finish in stream order: waiting for one includes all before it.
-    if (awaited)
+    // Another chunk of the stage may have been the last to reduce.
+    if (drains && state_.stage.chunks.size() > 1)
+      e_.wait(StreamRole::compute, Phase::backward, std::string(kChunkReduced));
+    else if (awaited)
       e_.wait(StreamRole::compute, Phase::backward, "reduced." + state_.units[*awaited].name);
     for (const GroupState* group : groups)
       if (group->route.shards_gradient())
@@ -140,6 +146,8 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   }
   if (shards) {
     e_.record(StreamRole::reduce_scatter, Phase::reduce, "reduced." + state.name);
+    if (state_.stage.chunks.size() > 1)
+      e_.record(StreamRole::reduce_scatter, Phase::reduce, std::string(kChunkReduced));
     carry_.reducing.push_back(unit);
   }
   if (position.last) finish_gradients(state, groups);

@@ -53,11 +53,11 @@ void MicrobatchSchedule::emit_pass(PipelinePart part, Position position) {
   make_tensors();
   if (part == PipelinePart::forward) {
     fresh_waited_.clear();
-    if (reads_tokens()) emit_input();
     emit_uses(0, forward_uses_, {.first = true, .last = false}, false);
+  } else if (part == PipelinePart::weight_gradients) {
+    emit_uses(backward_uses_, uses_.size(), position, false);
   } else {
-    receive(part);
-    emit_uses(forward_uses_, uses_.size(), position, false);
+    emit_uses(forward_uses_, backward_uses_, position, false);
   }
 }
 
@@ -73,6 +73,8 @@ void MicrobatchSchedule::emit_uses(std::size_t begin, std::size_t end, Position 
   for (std::size_t u = begin; u < end; ++u) {
     const Use& use = uses_[u];
     phase_ = steps_[use.begin].op->phase == Phase::forward ? Phase::forward : Phase::backward;
+    if (!state_.stage.is_only() && use.weights && weight_use + 1 == weight_uses_.size())
+      e_.record(StreamRole::compute, phase_, std::string(kLastUnit));
     if (use.weights) {
       change_residents(weight_use, position);
       await_weights(use.unit, position);

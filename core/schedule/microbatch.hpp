@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,22 +36,32 @@ class MicrobatchSchedule {
   /// Emits one segment's ops and declares the buffers that are live at its ends.
   void emit(const std::string& segment, std::int64_t repeat, Position position);
 
-  /// Emits a pass of the stage. Its place in the step matters to backward alone. Backward receives
-  /// gradients, and forward sends results.
+  /// Emits a pass of the stage. Its place in the step matters to backward alone.
   void emit_pass(PipelinePart part, Position position);
-  /// The pass before forward: receives its inputs. Nothing if the chunk is the first.
-  void emit_receives();
-  /// The pass after backward: sends gradients. Nothing if the chunk is the first.
-  void emit_sends();
+  /// Emits the pass that takes the tokens of a microbatch, for all chunks of the stage.
+  void emit_input();
+  /// Emits the passes before and after it, which receive its inputs and send what it makes.
+  void emit_receives(PipelinePart part);
+  void emit_sends(PipelinePart part);
 
   /// Tensors that cross the ends of a stage, by their keys in the order in which they are sent, and
   /// by part: forward gets tensors of the chunk before, backward those of the next one.
   struct Ends {
     std::array<std::vector<std::string>, 2> received{};
     std::array<std::vector<std::string>, 2> sent{};
-    std::int64_t in_flight = 1;     ///< microbatches between their forward and their backward
+    std::int64_t in_flight = 1;  ///< microbatches between their forward and their backward
+    /// Likewise, until late weight gradients: from forward, and from the rest of backward.
+    std::int64_t until_weights = 1;
+    std::int64_t gradients_until_weights = 1;
+    /// Likewise, between a receive and the end of its part, and between the receive of forward's
+    /// inputs and the backward that reads them.
+    std::array<std::int64_t, 2> received_before{1, 1};
+    std::int64_t inputs_in_flight = 1;
     std::int64_t microbatches = 1;  ///< of a step
+    bool releases_tokens = false;   ///< no other chunk of the stage reads a microbatch's later
   };
+  /// Whether its kernels read ids, labels or positions.
+  [[nodiscard]] bool reads_tokens() const;
   /// Tensors that this part reads before any kernel of the stage writes them.
   [[nodiscard]] std::vector<std::string> needed(PipelinePart part) const;
   /// These tensors in the order in which the stage can send them.
@@ -130,8 +141,13 @@ class MicrobatchSchedule {
   void make_tensors();
   // The ends of a stage (stage_ends.cpp).
   [[nodiscard]] PipelinePart part_of(std::size_t step) const {
-    return step < backward_begin_ ? PipelinePart::forward : PipelinePart::backward;
+    if (step < backward_begin_) return PipelinePart::forward;
+    return step < weights_begin_ ? PipelinePart::backward : PipelinePart::weight_gradients;
   }
+  /// Ops of a backward part of which each computes a weight gradient that may come after all others.
+  [[nodiscard]] std::vector<char> can_be_late(
+      const std::vector<std::pair<std::size_t, const RecipeOp*>>& ops) const;
+  void make_backward_uses(std::size_t lowest, std::size_t highest);
   /// The step after which the tensor is sent: the last one that touches it, or, where backward
   /// reads it once more, the last one of forward that writes it.
   [[nodiscard]] std::size_t sending_step(PipelinePart part, const std::string& key) const;
@@ -140,8 +156,6 @@ class MicrobatchSchedule {
                  const std::unordered_map<BufferId, std::size_t>& last_use);
   void rotate_kept(const std::unordered_map<BufferId, std::size_t>& last_use);
   [[nodiscard]] const Crossing* crossing(const std::vector<Crossing>& among, BufferId id) const;
-  void receive(PipelinePart part);
-  void made(const Crossing& tensor, PipelinePart part);
   void send(const Crossing& tensor, PipelinePart part);
   void acquire(Phase phase, BufferId id);
   void release(Phase phase, BufferId id);
@@ -151,7 +165,6 @@ class MicrobatchSchedule {
   [[nodiscard]] bool is_frozen(std::size_t unit, ParameterRole role) const;
   [[nodiscard]] bool trains(std::size_t unit) const;
 
-  void emit_input();
   void emit_uses(std::size_t begin, std::size_t end, Position position, bool next_follows);
   void emit_use(std::size_t use, Position position);
   void emit_step(const Step& step, Position position);
@@ -204,8 +217,6 @@ class MicrobatchSchedule {
   [[nodiscard]] std::string group_name(const UnitState& unit, const GroupState& group) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
-  /// Whether its kernels read ids, labels or positions.
-  [[nodiscard]] bool reads_tokens() const;
   /// The name of a tensor's buffer, which a stage has of each chunk.
   [[nodiscard]] std::string buffer_name(const std::string& key, Source source) const;
   /// The resident units of every use of a microbatch (residency.hpp).
@@ -224,6 +235,8 @@ class MicrobatchSchedule {
   std::vector<Step> steps_;
   std::size_t forward_uses_ = 0;    // of a stage: those of its forward, which come first
   std::size_t backward_begin_ = 0;  // likewise, the first step of its backward
+  std::size_t backward_uses_ = 0;   // all up to late weight gradients
+  std::size_t weights_begin_ = std::numeric_limits<std::size_t>::max();  // the first step of these
   Ends ends_;
   std::vector<Crossing> received_;  // in the order in which they are received
   std::vector<Crossing> sent_;      // likewise

@@ -1,6 +1,7 @@
 // The tables of a microbatch, computed once per plan: uses, kernels, tensor lifetimes.
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <ranges>
 #include <set>
 #include <string>
@@ -88,6 +89,7 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
   make_recipes(family);
   make_communicators();
   make_uses();
+  if (backward_uses_ == 0) backward_uses_ = uses_.size();
   find_exchanges();
 }
 
@@ -230,19 +232,25 @@ void MicrobatchSchedule::add_use(std::size_t owner, const std::vector<const Reci
 void MicrobatchSchedule::make_uses() {
   const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
   const std::size_t end = std::min(span_.end, head);
-  for (std::size_t owner = span_.begin; owner < end; ++owner)
+  // A chunk without blocks has the final norm in its forward.
+  const bool only_head = span_.begin == head;
+  for (std::size_t owner = span_.begin; owner < end + (only_head ? 1 : 0); ++owner)
     add_use(owner, pointers({&recipe_of(owner).forward}), true);
   forward_uses_ = uses_.size();
   backward_begin_ = steps_.size();
   if (span_.has(head)) {
     const UnitRecipe& last = recipe_of(head);
-    add_use(head, pointers({&last.forward, train_ ? &last.backward : &last.eval}), true);
+    std::vector<const RecipeOp*> ops = pointers({train_ ? &last.backward : &last.eval});
+    if (!only_head) std::ranges::copy(pointers({&last.forward}), std::inserter(ops, ops.begin()));
+    add_use(head, ops, true);
   }
   if (!train_) return;
   const std::size_t lowest = std::max(lowest_trainable_owner(), span_.begin);
+  const std::size_t highest = only_head ? kEmbedding : end - 1;
+  if (config_.schedule == PipelineSchedule::zb_h1) return make_backward_uses(lowest, highest);
   std::vector<const RecipeOp*> late;
-  if (lowest == kEmbedding) late = late_gradients();
-  for (std::size_t owner = end - 1; owner + 1 > lowest && owner != kEmbedding; --owner) {
+  if (lowest == kEmbedding && span_.has(kLowestBlock)) late = late_gradients();
+  for (std::size_t owner = highest; owner + 1 > lowest && owner != kEmbedding; --owner) {
     std::vector<const RecipeOp*> ops = pointers({&recipe_of(owner).backward});
     if (owner == kLowestBlock)
       std::erase_if(ops, [&](const RecipeOp* op) { return std::ranges::count(late, op) > 0; });
@@ -253,6 +261,55 @@ void MicrobatchSchedule::make_uses() {
   // gradients need none either.
   add_use(kEmbedding, pointers({&recipe_of(kEmbedding).backward}), false);
   add_use(kLowestBlock, late, false);
+}
+
+std::vector<char> MicrobatchSchedule::can_be_late(
+    const std::vector<std::pair<std::size_t, const RecipeOp*>>& ops) const {
+  std::vector<char> late(ops.size(), 0);
+  std::set<std::string> written;                                  // by later ops
+  std::set<std::pair<std::size_t, ParameterRole>> added_to;       // by later ops that are not late
+  for (std::size_t i = ops.size(); i-- > 0;) {
+    const auto& [owner, op] = ops[i];
+    const auto key = [&, at = owner](const RecipeOperand& operand) {
+      return tensor_key(operand.source, at, operand.name, config_);
+    };
+    const auto can_wait = [&](const RecipeOperand& operand) {
+      if (operand.access == Access::scratch) return true;
+      if (!is_tensor(operand)) return operand.source == Source::weight_grad;
+      return operand.access == Access::read && !written.contains(key(operand));
+    };
+    if (op->gradient_of && !added_to.contains({owner, *op->gradient_of}) &&
+        std::ranges::all_of(op->operands, can_wait)) {
+      late[i] = 1;
+      continue;
+    }
+    if (op->gradient_of) added_to.emplace(owner, *op->gradient_of);
+    for (const RecipeOperand& operand : op->operands)
+      if (is_tensor(operand) && operand.access != Access::read) written.insert(key(operand));
+  }
+  return late;
+}
+
+/// Of stages whose weight gradients wait: the rest of backward, then those of blocks that can.
+void MicrobatchSchedule::make_backward_uses(std::size_t lowest, std::size_t highest) {
+  std::vector<std::pair<std::size_t, const RecipeOp*>> all;
+  for (std::size_t owner = highest; owner + 1 > lowest && owner != kEmbedding; --owner)
+    for (const RecipeOp& op : recipe_of(owner).backward) all.emplace_back(owner, &op);
+  const std::vector<char> late = can_be_late(all);
+  const auto add = [&](bool waits) {
+    for (std::size_t i = 0; i < all.size();) {
+      const std::size_t owner = all[i].first;
+      std::vector<const RecipeOp*> ops;
+      for (; i < all.size() && all[i].first == owner; ++i)
+        if ((late[i] != 0) == waits) ops.push_back(all[i].second);
+      add_use(owner, ops, !waits);
+    }
+  };
+  add(false);
+  if (lowest == kEmbedding) add_use(kEmbedding, pointers({&recipe_of(kEmbedding).backward}), false);
+  backward_uses_ = uses_.size();
+  weights_begin_ = steps_.size();
+  add(true);
 }
 
 std::string MicrobatchSchedule::key_of(const Step& step, const RecipeOperand& operand) const {

@@ -59,12 +59,16 @@ struct PipelineStage {
 /// The communicator of all stages, for loss and norm.
 inline constexpr std::string_view kStages = "stages";
 
+/// The event of a stage's compute that comes to the last unit of a pass.
+inline constexpr std::string_view kLastUnit = "last_unit";
+
 /// The communicator for what a stage sends to the one with the next chunk (`step` 1) or with the one
 /// before (-1). A rank sends on one communicator of a step and receives on another, so that sends
-/// and receives do not wait for each other.
+/// and receives do not wait for each other. With an odd number of stages the last and the first are
+/// both even.
 [[nodiscard]] inline std::string link_from(std::int64_t stage, std::int64_t step,
                                            std::int64_t count) {
-  const bool wraps = stage + step < 0 || stage + step == count;
+  const bool wraps = count % 2 == 1 && (stage + step < 0 || stage + step == count);
   return std::string(step > 0 ? "results." : "gradients.") + (wraps            ? "around"
                                                               : stage % 2 == 0 ? "even"
                                                                                : "odd");

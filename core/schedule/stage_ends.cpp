@@ -8,8 +8,11 @@
 //
 // An acquire waits for the microbatch that had the instance before: `read` and `sent` have as many
 // instances as their buffer. A tensor that backward reads, too, has one for each microbatch in
-// flight. Others that are sent have two, so that the kernel that writes the next one does not wait
-// for the transfer.
+// flight; others that are received have one for each that is received ahead. Others that are sent
+// have two, so that the kernel that writes the next one does not wait for the transfer.
+//
+// A receive begins with the last unit of the action that is launched before it (kLastUnit): one that
+// waits for its sender takes multiprocessors from kernels, and a unit's time hides a transfer.
 #include <algorithm>
 #include <set>
 #include <stdexcept>
@@ -89,7 +92,8 @@ bool MicrobatchSchedule::is_received(const std::string& key) const {
 /// Gives acquires and releases of what crosses to the streams of transfers.
 void MicrobatchSchedule::make_ends(const std::unordered_map<std::string, BufferId>& tensors,
                                    const std::unordered_map<BufferId, std::size_t>& last_use) {
-  if (const auto tokens = last_use.find(state_.tokens); reads_tokens() && tokens != last_use.end())
+  if (const auto tokens = last_use.find(state_.tokens);
+      ends_.releases_tokens && tokens != last_use.end())
     steps_[tokens->second].releases.push_back(state_.tokens);
   rotate_kept(last_use);
   const std::int64_t two = std::min<std::int64_t>(2, ends_.microbatches);
@@ -103,7 +107,6 @@ void MicrobatchSchedule::make_ends(const std::unordered_map<std::string, BufferI
         std::erase(steps_[last].releases, id);
         e_.rotate(id, two);
       }
-      e_.rotate(e_.event(e_.at(id).name + ".sent"), e_.at(id).instances.value_or(1));
       sent_.push_back(tensor);
     }
     for (const std::string& key : ends_.received[number(part)]) {
@@ -112,29 +115,36 @@ void MicrobatchSchedule::make_ends(const std::unordered_map<std::string, BufferI
         return std::ranges::find(step.acquires, id) != step.acquires.end();
       });
       std::erase(first->acquires, id);
-      Crossing tensor{.buffer = id, .step = static_cast<std::size_t>(first - steps_.begin())};
-      if (part == PipelinePart::backward) e_.rotate(id, two);
-      received_.push_back(tensor);
+      received_.push_back({.buffer = id, .step = static_cast<std::size_t>(first - steps_.begin())});
+      const bool kept = part_of(last_use.at(id)) != part;
+      e_.rotate(id, std::max(e_.at(id).instances.value_or(1),
+                             kept ? ends_.inputs_in_flight : ends_.received_before[number(part)]));
     }
   }
+  for (const Crossing& tensor : sent_)
+    e_.rotate(e_.event(e_.at(tensor.buffer).name + ".sent"),
+              e_.at(tensor.buffer).instances.value_or(1));
   for (Crossing& tensor : received_) {
-    tensor.sent_on = crossing(sent_, tensor.buffer) != nullptr;
+    const Crossing* const sent = crossing(sent_, tensor.buffer);
+    tensor.sent_on = sent != nullptr && sent->releases;
     if (!tensor.sent_on)
       e_.rotate(e_.event(e_.at(tensor.buffer).name + ".read"),
                 e_.at(tensor.buffer).instances.value_or(1));
   }
 }
 
-/// A tensor that forward makes or receives and backward reads has an instance for each microbatch in
-/// flight.
+/// A tensor that a part makes or receives and a later one reads has an instance for each microbatch in
+/// flight between the two.
 void MicrobatchSchedule::rotate_kept(const std::unordered_map<BufferId, std::size_t>& last_use) {
-  for (std::size_t i = 0; i < backward_begin_; ++i)
-    for (const BufferId id : steps_[i].acquires)
-      if (last_use.at(id) >= backward_begin_) e_.rotate(id, ends_.in_flight);
-  if (!reads_tokens()) return;
-  if (const auto last = last_use.find(state_.tokens);
-      last != last_use.end() && last->second >= backward_begin_)
-    e_.rotate(state_.tokens, ends_.in_flight);
+  for (std::size_t i = 0; i < std::min(weights_begin_, steps_.size()); ++i)
+    for (const BufferId id : steps_[i].acquires) {
+      const PipelinePart last = part_of(last_use.at(id));
+      const PipelinePart first = part_of(i);
+      if (first == last) continue;
+      const std::int64_t late = first == PipelinePart::forward ? ends_.until_weights
+                                                               : ends_.gradients_until_weights;
+      e_.rotate(id, last == PipelinePart::backward ? ends_.in_flight : late);
+    }
 }
 
 const MicrobatchSchedule::Crossing* MicrobatchSchedule::crossing(const std::vector<Crossing>& among,
@@ -143,11 +153,13 @@ const MicrobatchSchedule::Crossing* MicrobatchSchedule::crossing(const std::vect
   return found == among.end() ? nullptr : &*found;
 }
 
-void MicrobatchSchedule::receive(PipelinePart part) {
+void MicrobatchSchedule::emit_receives(PipelinePart part) {
+  make_tensors();
   const PipelineStage& stage = state_.stage;
   const std::int64_t from = stage.neighbour(-step_of(part));
   const std::string link = link_from(from, step_of(part), stage.count);
   const Phase phase = phase_of(part);
+  e_.wait(StreamRole::recv, phase, std::string(kLastUnit));
   for (const Crossing& tensor : received_) {
     if (part_of(tensor.step) != part) continue;
     const Buffer& buffer = e_.at(tensor.buffer);
@@ -162,21 +174,9 @@ void MicrobatchSchedule::receive(PipelinePart part) {
   }
 }
 
-/// Results are sent at once. Gradients are sent by a pass of its own: it comes after the one that
-/// receives the next inputs, so that two stages launch their transfers in one order.
-void MicrobatchSchedule::made(const Crossing& tensor, PipelinePart part) {
-  e_.record(StreamRole::compute, phase_of(part), e_.at(tensor.buffer).name + ".made");
-  if (part == PipelinePart::forward) send(tensor, part);
-}
-
-void MicrobatchSchedule::emit_receives() {
-  make_tensors();
-  receive(PipelinePart::forward);
-}
-
-void MicrobatchSchedule::emit_sends() {
+void MicrobatchSchedule::emit_sends(PipelinePart part) {
   for (const Crossing& tensor : sent_)
-    if (part_of(tensor.step) == PipelinePart::backward) send(tensor, PipelinePart::backward);
+    if (part_of(tensor.step) == part) send(tensor, part);
 }
 
 void MicrobatchSchedule::send(const Crossing& tensor, PipelinePart part) {

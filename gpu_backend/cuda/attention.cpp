@@ -26,6 +26,15 @@ tl::unexpected<Error> at(const kernels::AttentionShape& shape, const Error& erro
 template <class T>
 inline constexpr bool kPlain = std::is_same_v<T, float>;
 
+template <class T>
+Result<void> run_plain(const kernels::AttentionForward<T>& k, cudaStream_t stream) {
+  return plain_attention_forward(k, stream);
+}
+template <class T>
+Result<void> run_plain(const kernels::AttentionBackward<T>& k, cudaStream_t stream) {
+  return plain_attention_backward(k, stream);
+}
+
 }  // namespace
 
 Result<AttentionPlanner> AttentionPlanner::create(AttentionKernels which) {
@@ -60,15 +69,14 @@ Result<void> AttentionPlanner::run_of(const std::map<Layout, Plan>& plans, const
 
 template <class Call>
 Result<Launch> AttentionPlanner::bind_of(const Call& k, cudaStream_t stream) {
-  if (!k.shape.share.is_whole())
-    return fail("attention of a part of each sequence",
-                "is not run on GPUs: expected --cp-comm a2a");
+  const bool is_part = !k.shape.share.is_whole();
   if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*k.query.data)>, Bf16>) {
-    if (which_ == AttentionKernels::warpgroups) {
+    if (which_ == AttentionKernels::warpgroups || is_part) {
       MFSDP_LET(take, warpgroups_take(k));
       if (take) return warpgroup_launch(k, stream);
     }
   }
+  if (is_part) return Launch([k, stream] { return run_plain(k, stream); });
   MFSDP_TRY(prepare(k));
   return [this, k, stream] { return run(k, stream); };
 }

@@ -1,5 +1,7 @@
 // Attention of a plan on CUDA: in bf16 and fp16 through cuDNN, or by warpgroups if they are chosen
 // and support the call; in fp32 by plain kernels. A layout is compiled once; a run only launches.
+// Attention of a part of each sequence never goes through cuDNN: warpgroups compute it where they
+// support the call, else plain kernels, which are slow.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -3,6 +3,7 @@
 #include "gpu_backend/cuda/kernels/head_groups.hpp"
 #include "gpu_backend/cuda/kernels/latent.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
+#include "gpu_backend/cuda/kernels/ring.hpp"
 #include "gpu_backend/cuda/kernels/rope.hpp"
 #include "gpu_backend/cuda/kernels/swiglu.hpp"
 
@@ -51,20 +52,20 @@ Result<Launch> bind_kind(const KernelBinding<K::join_heads>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return join_heads(k, stream); });
 }
 template <>
-Result<Launch> bind_kind(const KernelBinding<K::take_keys>& /*to*/) {
-  return fail("kernel take_keys", "is not run on GPUs: expected --cp-comm a2a");
+Result<Launch> bind_kind(const KernelBinding<K::take_keys>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return take_keys(k, stream); });
 }
 template <>
-Result<Launch> bind_kind(const KernelBinding<K::join_keys>& /*to*/) {
-  return fail("kernel join_keys", "is not run on GPUs: expected --cp-comm a2a");
+Result<Launch> bind_kind(const KernelBinding<K::join_keys>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return join_keys(k, stream); });
 }
 template <>
-Result<Launch> bind_kind(const KernelBinding<K::attention_merge>& /*to*/) {
-  return fail("kernel attention_merge", "is not run on GPUs: expected --cp-comm a2a");
+Result<Launch> bind_kind(const KernelBinding<K::attention_merge>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return attention_merge(k, stream); });
 }
 template <>
-Result<Launch> bind_kind(const KernelBinding<K::add_rows>& /*to*/) {
-  return fail("kernel add_rows", "is not run on GPUs: expected --cp-comm a2a");
+Result<Launch> bind_kind(const KernelBinding<K::add_rows>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return add_rows(k, stream); });
 }
 template <>
 Result<Launch> bind_kind(const KernelBinding<K::join_key_parts>& /*to*/) {

@@ -281,8 +281,7 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
                                    handle, stream),
                      "ncclAllReduce");
       case CollectiveKind::all_to_all: return exchange(op, elements, type, stream);
-      case CollectiveKind::shift:
-        return fail("shift", "is not run on GPUs: expected --cp-comm a2a");
+      case CollectiveKind::shift: return pass_on(op, elements, type, stream);
       case CollectiveKind::send:
         return check(ncclSend(input, elements, type, peer_of(op), handle, stream), "ncclSend");
       case CollectiveKind::recv:
@@ -315,6 +314,21 @@ Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, nc
     MFSDP_TRY(check(ncclRecv(op.operands[1].data + at, elements, type, peer, handle, stream),
                     "ncclRecv"));
   }
+  return check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+/// A send to the next member and a recv from the one before, around, as one launch.
+Result<void> Communicators::pass_on(const BoundOp& op, std::size_t elements, ncclDataType_t type,
+                                    cudaStream_t stream) {
+  const ncclComm_t handle = handles_[op.communicator];
+  const std::int64_t members = memberships_[op.communicator].size();
+  const std::int64_t member = members_[op.communicator];
+  const auto next = static_cast<int>((member + 1) % members);
+  const auto before = static_cast<int>((member + members - 1) % members);
+  MFSDP_TRY(check(ncclGroupStart(), "ncclGroupStart"));
+  MFSDP_TRY(check(ncclSend(op.operands[0].data, elements, type, next, handle, stream), "ncclSend"));
+  MFSDP_TRY(
+      check(ncclRecv(op.operands[1].data, elements, type, before, handle, stream), "ncclRecv"));
   return check(ncclGroupEnd(), "ncclGroupEnd");
 }
 

@@ -102,6 +102,9 @@ class Communicators {
   /// An all_to_all. Requires the lock.
   [[nodiscard]] Result<void> exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
                                       cudaStream_t stream);
+  /// A shift. Requires the lock.
+  [[nodiscard]] Result<void> pass_on(const BoundOp& op, std::size_t elements, ncclDataType_t type,
+                                     cudaStream_t stream);
 
   [[nodiscard]] Result<void> launch_bytes(std::size_t communicator, const std::set<PeerLink>& links,
                                           std::byte* bytes, cudaStream_t stream) const;

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpu_lab.checks.device import Check
 
 STEPS = 3
-NEAR_STEPS = 50  # of ranks that share blocks
+NEAR_STEPS = 50  # of ranks that share blocks or attention
 NEAR = 0.05  # of their losses and one rank's
 LIMIT = 420.0  # seconds after which no training is begun
 LOSS_BOUND = 2e-6  # of the loss: ranks' sums of losses are added in another order
@@ -38,7 +38,8 @@ LOSS_BOUND = 2e-6  # of the loss: ranks' sums of losses are added in another ord
 class MeshTraining:
     """A training of several ranks. `alone`: flags of the same training on one rank. `blocks`: of the pipelines' model.
 
-    `heads`: of the model of ranks that share sequences or blocks. `near`: ranks share blocks, so sums are rounded otherwise.
+    `heads`, `layers`: of the model of ranks that share sequences or blocks. `near`: sums are rounded otherwise, as ranks
+    share blocks, or attention of a sequence.
     """
 
     name: str
@@ -47,6 +48,7 @@ class MeshTraining:
     alone: tuple[str, ...]
     blocks: int | None = None
     heads: int | None = None
+    layers: int = 4
     near: bool = False
 
     @property
@@ -66,11 +68,11 @@ class MeshTraining:
             return ["--model", str(cut_model(str(model), self.blocks, folder) if write else folder / "config.json")]
         if self.heads is None:
             return []
-        config = root / f"heads{self.heads}" / "config.json"
+        config = root / f"heads{self.heads}_layers{self.layers}" / "config.json"
         if write:
             shape = json.loads(model_path("llama_tiny").read_text())
             shape |= {"num_attention_heads": self.heads, "num_key_value_heads": self.heads,
-                      "head_dim": shape["hidden_size"] // self.heads}
+                      "head_dim": shape["hidden_size"] // self.heads, "num_hidden_layers": self.layers}
             config.parent.mkdir(parents=True, exist_ok=True)
             config.write_text(json.dumps(shape, indent=2))
         return ["--model", str(config)]
@@ -86,8 +88,16 @@ def _pipeline(name: str, stages: int, blocks: int, microbatches: int) -> MeshTra
     return MeshTraining(name, stages, plan, tuple(alone.split()), blocks)
 
 
+def _of_chunks(shared: int, ranks: int, exchange: str, tokens: int, more: str = "") -> MeshTraining:
+    """Ranks that share sequences, each with two chunks. `tokens`: of a sequence. `more`: other flags of the mesh."""
+    common = f"--seq-len {tokens} --global-batch 8 --data synthetic"
+    name = f"cp {shared} by {exchange} on {ranks} ranks, {tokens} tokens {more}".strip()
+    of = _training(name, ranks, common, f"--cp {shared} --cp-comm {exchange} {more}".strip())
+    return dataclasses.replace(of, heads=8 if tokens == 64 else 4, near=True)
+
+
 def mesh_trainings() -> list[MeshTraining]:
-    """Every mesh of data ranks, meshes with experts, ranks that share sequences or blocks, and the shipped pipelines."""
+    """Every mesh of data ranks, meshes with experts, ranks that share sequences or blocks, stages, and the shipped pipelines."""
     trainings = [_pipeline("1f1b_2x4", 2, 2, 4), _pipeline("1f1b_4x8", 4, 4, 8), _pipeline("interleaved_2x2x4", 2, 4, 4),
                  _pipeline("zero_bubble_2x4", 2, 2, 4)]
     for ranks in range(2, 9):
@@ -107,6 +117,20 @@ def mesh_trainings() -> list[MeshTraining]:
                 common = f"--seq-len 64 --global-batch 8 --data synthetic {flags}".strip()
                 of = _training(f"{axis} {shared} on {ranks} ranks", ranks, common, f"--{axis} {shared}")
                 trainings.append(dataclasses.replace(of, heads=8, near=axis == "tp"))
+            for exchange in ("all_gather", "p2p"):
+                trainings.append(_of_chunks(shared, ranks, exchange, 64))
+    # Chunks of whole tiles, which the warpgroup kernels of attention take.
+    trainings += [_of_chunks(2, 2, exchange, 512) for exchange in ("all_gather", "p2p")]
+    trainings += [_of_chunks(2, 4, exchange, 64, "--tp 2") for exchange in ("all_gather", "p2p")]
+    common = "--model llama_tiny --exact-sums --seq-len 64 --global-batch 16 --data synthetic"
+    for ranks, mesh in ((2, "--pp 2"), (2, "--pp 2 --schedule gpipe"), (4, "--pp 2"), (4, "--pp 4 --strategy optim"),
+                        (4, "--pp 2 --strategy optim_grads"), (8, "--pp 2 --outer-dp 2"), (8, "--pp 4"),
+                        (2, "--pp 2 --vpp 2 --schedule interleaved"), (4, "--pp 2 --schedule zb_h1 --strategy optim")):
+        trainings.append(_training(f"stages on {ranks} ranks, {mesh}", ranks, common, mesh))
+    common = "--seq-len 64 --global-batch 16 --data synthetic"
+    for ranks, mesh in ((4, "--pp 2 --tp 2"), (4, "--pp 4 --vpp 2 --schedule interleaved"), (8, "--pp 2 --tp 2 --outer-dp 2")):
+        of = _training(f"stages on {ranks} ranks, {mesh}", ranks, common, mesh)
+        trainings.append(dataclasses.replace(of, heads=8, layers=8, near=True))
     return trainings
 
 
@@ -180,7 +204,7 @@ def one_gpu_meshes(check: Check) -> None:
     runs: list[tuple[pathlib.Path, int, int, Sequence[str]]] = []
     of_each: list[tuple[MeshTraining, pathlib.Path, pathlib.Path]] = []
     for training in mesh_trainings():
-        key = (training.blocks, training.heads, training.steps, *training.alone)
+        key = (training.blocks, training.heads, training.layers, training.steps, *training.alone)
         model = training.model_in(root, write)
         if key not in alone:
             alone[key] = root / f"alone{len(alone)}"

@@ -60,9 +60,15 @@ bool caps_scores(const Kernel& attention) {
 
 namespace {
 
+std::int64_t parts_of(const Kernel& attention) {
+  return std::max<std::int64_t>(attention.attribute("parts", 1), 1);
+}
+
+/// The length of a part is that of its chunks, because a tile lies in one of them.
 AttentionTraits traits_of(const Kernel& attention) {
   const std::int64_t head_dim = attention.attribute("head_dim");
-  return {.seq_len = attention.attribute("seq"),
+  const std::int64_t parts = parts_of(attention);
+  return {.seq_len = attention.attribute("seq") / (parts == 1 ? 1 : 2 * parts),
           .batch = attention.attribute("batch"),
           .heads = attention.attribute("heads"),
           .kv_heads = attention.attribute("kv_heads"),
@@ -80,12 +86,11 @@ AttentionTraits traits_of(const Kernel& attention) {
 bool warpgroups_take(const Kernel& attention) {
   const auto query = std::ranges::find(attention.operands, "query", &Operand::role);
   if (query == attention.operands.end() || query->dtype != DType::bf16) return false;
-  if (attention.attribute("parts", 1) > 1) return false;
   return warpgroups_take(traits_of(attention));
 }
 
 double share_by_groups(const Kernel& attention) {
-  if (!goes_by_groups(traits_of(attention))) return 1;
+  if (parts_of(attention) > 1 || !goes_by_groups(traits_of(attention))) return 1;
   // A tile of one query head takes as long as its blocks of queries, half of the sequence in the
   // mean and those on the diagonal, and four more. Measured at 1024 to 8192 tokens, heads of 64 and
   // 128, to 3 %: docs/lab/2026-11-30-kernels.md.
@@ -94,6 +99,18 @@ double share_by_groups(const Kernel& attention) {
   const double blocks =
       (kWarpgroupTokens + static_cast<double>(attention.attribute("seq")) / 2) / kBlock + 4;
   return 1 - kSaved / blocks;
+}
+
+double loss_of_few_tiles(const Kernel& attention, std::int64_t sms) {
+  const bool backward = attention.kind == KernelKind::attention_backward;
+  if (!backward || steps_of_attention(attention) == 1) return 1;
+  constexpr double kTiles = 1.4;  // for each SM
+  const std::int64_t keys = attention.attribute("seq") / parts_of(attention);
+  const std::int64_t tiles =
+      checked_mul(checked_mul(attention.attribute("batch"), attention.attribute("kv_heads")),
+                  ceil_div(keys, kWarpgroupTokens));
+  if (tiles <= 0) return 1;
+  return std::max(1.0, kTiles * static_cast<double>(sms) / static_cast<double>(tiles));
 }
 
 AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,

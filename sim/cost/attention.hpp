@@ -50,7 +50,10 @@ inline constexpr AttentionLosses kLibraryAttention{.fixed_ns{15'000, 50'000},
 /// kernels have shorter ends. Heads of 64 have few rows: within 6.5 %. These kernels skip what
 /// windows and documents leave out. `window_edge` is fitted to windows of 128 to 4096 of 8192 tokens,
 /// heads of 64 to 256, within 11 %; `cap` is measured (docs/lab/2026-11-29-attention-own.md). The lengths of documents
-/// are not known: they are priced as one, which is the most that they can take.
+/// are not known: they are priced as one, which is the most that they can take. Parts of sequences are
+/// priced by them too: of 16,384 queries and more within 3.5 % up to 65,536 tokens, beyond the table
+/// up to 8 % too long backward; of 2048 to 8192 queries they take up to 14 % more
+/// (docs/lab/2026-12-01-attention-parts.md).
 inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000},
                                                      .edge{352, 672},
                                                      .window_edge{352, 400},
@@ -75,6 +78,12 @@ inline constexpr AttentionLosses kMaskedAttention{.fixed_ns{60'000, 150'000},
 /// A factor of the time of mfsdp-exec's own backward. It is below 1 where that processes the query
 /// heads of a group together (core/plan/attention_choice.hpp).
 [[nodiscard]] double share_by_groups(const Kernel& attention);
+
+/// A factor of the time of mfsdp-exec's own backward of a step in a ring: a tile has all query heads of
+/// a group, so that short parts leave SMs idle, or with the longest tiles. Measured at 2048 and 4096
+/// tokens of 8 key heads and at two parts, where it is 1.5 and 1.08
+/// (docs/lab/2026-12-01-attention-parts.md).
+[[nodiscard]] double loss_of_few_tiles(const Kernel& attention, std::int64_t sms);
 
 /// Whether its scores have a softcap.
 [[nodiscard]] bool caps_scores(const Kernel& attention);

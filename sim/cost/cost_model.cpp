@@ -31,6 +31,9 @@ constexpr double kPiecesOfSm = 847.68 / 132;
 // The FP8 table has weight gradients in bf16. Those that are added in fp32 take this longer: the mean
 // of Llama-3-8B's layers at 8192 tokens, split and fast (docs/lab/2026-11-30-fp8.md).
 constexpr double kFp8AddedInFp32 = 1.065;
+// The table's program takes this much less time for GEMMs in bf16 than the table of bf16, which is
+// PyTorch's (docs/lab/2026-11-30-fp8.md). Steps are predicted from the latter.
+constexpr double kFp8TableTime = 1.026;
 
 std::optional<AccessPattern> pattern_of(const Kernel& kernel) {
   const Attribute* pattern = kernel.find_attribute("pattern");
@@ -173,7 +176,8 @@ double CostModel::by_fp8_table(const GemmCost& measured, const Kernel& kernel) {
   const auto gradient = std::ranges::find(kernel.operands, "weight_grad", &Operand::role);
   const bool in_fp32 = (gradient != kernel.operands.end() && gradient->dtype == DType::fp32) ||
                        kernel.attribute("adds_fp32") != 0;  // of other engines
-  return measured.nanoseconds(gemm_shape(kernel), false) * (in_fp32 ? kFp8AddedInFp32 : 1);
+  return measured.nanoseconds(gemm_shape(kernel), false) * kFp8TableTime *
+         (in_fp32 ? kFp8AddedInFp32 : 1);
 }
 
 /// Blocks of 128 values from the measured ratio; else the share of the peak that bf16 reaches.
@@ -253,7 +257,9 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .steps = steps_of_attention(kernel)};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
-  return cost.nanoseconds(shape) * (own ? share_by_groups(kernel) : 1);
+  const double factor =
+      own ? share_by_groups(kernel) * loss_of_few_tiles(kernel, cluster_.gpu.sms) : 1;
+  return cost.nanoseconds(shape) * factor;
 }
 
 /// The GEMMs run consecutively, in 16 bits unless the matrix is wider; the kernels between them are

@@ -32,7 +32,7 @@
 namespace mfsdp {
 
 /// Changes whenever a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "19";
+inline constexpr std::string_view kCostModelVersion = "20";
 
 class CostModel {
  public:

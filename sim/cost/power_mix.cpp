@@ -21,9 +21,9 @@ constexpr double kMemoryDraw = 0.81;
 // 0.80. This is the highest clock: 1.147 / 0.886.
 constexpr double kHighestClock = 1.29;
 
-// FP8: mean sm_mhz of the GEMMs of h200_gemm_fp8.csv that take 0.3 ms or more (1,372) over that of
-// h200_gemm_bf16.csv's that are limited (1,464).
-constexpr double kFp8Clock = 0.937;
+// Twelve GEMMs of a block in FP8 between the same twelve in bf16 (draw_bench,
+// docs/lab/2026-12-01-fp8.md): 0.972 of their time alone, those in bf16 1 / 0.990.
+constexpr double kFp8Clock = 0.96;
 
 // An H100 at its highest clock whose process waits draws about 124 W of the tables' 700 W
 // (docs/lab/2026-11-27-idle-clock.md).

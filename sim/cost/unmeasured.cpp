@@ -45,6 +45,8 @@ void CostModel::add_unmeasured_attention(const Kernel& kernel, std::set<std::str
   }
   if (const auto dtype = dtype_of(kernel, "query"); dtype && *dtype != DType::bf16)
     kinds.insert(fmt::format("attention in {} (priced as in bf16)", to_string(*dtype)));
+  if (!warpgroups_take(kernel) && !kernel.operands.empty() && kernel.attribute("parts", 1) > 1)
+    kinds.insert("attention of parts of sequences by plain kernels (priced as cuDNN's)");
   // cuDNN's masks were measured on another GPU; our own kernels' on this one.
   const std::int64_t window = kernel.attribute("window");
   const bool windowed = window > 0 && window < kernel.attribute("seq");

@@ -376,8 +376,15 @@ inline PlanConfig over_stages(PlanConfig config) {
   model.tied_embeddings = false;
   model.layers = stages * pick((layers + stages - 1) / stages, 3);
   config.microbatches = pick(1, 7);
-  config.schedule = *rc::gen::element(PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe);
-  if (pick(0, 2) == 0) {
+  config.schedule = *rc::gen::element(PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe,
+                                      PipelineSchedule::interleaved, PipelineSchedule::zb_h1);
+  if (config.schedule == PipelineSchedule::zb_h1 && config.strategy > Strategy::optim)
+    config.strategy = Strategy::optim;
+  if (config.schedule == PipelineSchedule::interleaved) {
+    config.virtual_stages = model.layers / stages;
+    config.microbatch_group = pick(stages, stages + 2);
+    config.microbatches = config.microbatch_group * pick(1, 2);
+  } else if (pick(0, 2) == 0) {
     config.layers_of_stages.assign(static_cast<std::size_t>(stages), 1);
     config.layers_of_stages.back() = model.layers - (stages - 1);
   }

@@ -44,7 +44,6 @@ void Model::read_context_ranks(const PlanView& view) {
   const bool others = latent_ || !rotates_ || sinks_ || (qk_norm_ && exact_) ||
                       (qk_norm_ && whole_norms_ && !has_chunks()) ||
                       (experts_ != 0 && !balance_.is_null()) || view.classes > 1 ||
-                      (has_chunks() && view.ranks_on("tp") > 1) ||
                       config_.at("optimizer") == "muon" || (batch_ != 1 && !passes_keys_);
   const bool uneven = has_chunks()
                           ? seq_ % times(2, context_ranks_) != 0 || exact_

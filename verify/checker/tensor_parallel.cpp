@@ -47,7 +47,7 @@ void Model::read_tensor_ranks(const PlanView& view) {
                       (qk_norm_ && whole_norms_) || (!balance_.is_null() && batch_ != 1) ||
                       exact_ || fp8_ || config_.contains("base_dtype") || view.classes > 1 ||
                       config_.at("optimizer") == "muon";
-  const Int heads_apart = times(tensor_ranks_, context_ranks_);
+  const Int heads_apart = times(tensor_ranks_, has_chunks() ? 1 : context_ranks_);
   if (tensor_ranks_ > kv_heads_ && tensor_ranks_ % kv_heads_ == 0)
     key_holders_ = tensor_ranks_ / kv_heads_;
   const bool holds = key_holders_ > 1;

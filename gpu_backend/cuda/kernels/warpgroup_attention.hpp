@@ -1,6 +1,6 @@
 // Causal attention of heads of 64, 96, 128 or 256 in bf16 by wgmma and TMA, for compute capability
 // 9.0, of all earlier tokens, a window of them, or a document's own; of heads of 128 and 256 also
-// with softcaps.
+// with softcaps. Queries, and keys too, may be those of a part of each sequence (SequenceShare).
 // gpu_backend/cuda/warpgroup_attention.hpp describes the supported calls and the TMA descriptors.
 //
 // S = scale * Q K^T, masked; L the log-sum-exp of its rows; P = exp(S - L). A tile is 128 queries
@@ -60,14 +60,22 @@ struct AttentionBackwardMaps {
 [[nodiscard]] Result<void> warpgroup_attention_forward(const kernels::AttentionForward<Bf16>& k,
                                                        const AttentionForwardMaps& maps,
                                                        cudaStream_t stream);
+/// The same for a part of each sequence, by other kernels.
+[[nodiscard]] Result<void> warpgroup_attention_forward_of_part(
+    const kernels::AttentionForward<Bf16>& k, const AttentionForwardMaps& maps,
+    cudaStream_t stream);
 
-/// Bytes of the backward's workspace: the counter, then the sums of dK and dV if query heads share
-/// them. `row_sums` is not used: D and L are stored where dQ is written last.
+/// Bytes of the backward's workspace: the counter, then, of whole sequences, the sums of dK and dV
+/// if query heads share them. `row_sums` is not used: D and L are stored where dQ is written last.
 [[nodiscard]] std::int64_t warpgroup_backward_workspace(const kernels::AttentionShape& shape);
 
 [[nodiscard]] Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,
                                                         const AttentionBackwardMaps& maps,
                                                         cudaStream_t stream);
+/// The same for a part of each sequence and heads of at most 128, by other kernels.
+[[nodiscard]] Result<void> warpgroup_attention_backward_of_part(
+    const kernels::AttentionBackward<Bf16>& k, const AttentionBackwardMaps& maps,
+    cudaStream_t stream);
 /// The same for heads of 256, by another kernel.
 [[nodiscard]] Result<void> warpgroup_attention_backward_256(
     const kernels::AttentionBackward<Bf16>& k, const AttentionBackwardMaps& maps,

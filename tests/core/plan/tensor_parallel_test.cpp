@@ -100,6 +100,11 @@ TEST(TensorParallelConfig, HeadsAreSharedWithRanksOfCp) {
             }),
             "--tp: expected a number of ranks that, times the 2 of --cp, divides the 2 key-value "
             "heads, got 2");
+  EXPECT_EQ(tp_refusal_after([](PlanConfig& c) {
+              c.mesh.resize(Axis::cp, 2);
+              c.cp_comm = ContextExchange::p2p;  // heads stay on their rank of tp
+            }),
+            "");
 }
 
 /// On the experts' grid ranks of tp are data ranks.

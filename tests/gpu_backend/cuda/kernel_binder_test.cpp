@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -28,10 +30,11 @@ PlanConfig configuration(const std::string& model) {
 
 /// As far as a machine without a GPU gets.
 bool needs_a_gpu(const Error& error) {
-  for (const char* call :
-       {"cudaMalloc", "cublasLt", "cudnn", "cudaMemset", "cudaMemcpy", "cudaGetDevice"})
-    if (error.message().find(call) != std::string::npos) return true;
-  return false;
+  constexpr std::array kCalls{"cudaMalloc", "cublasLt",   "cudnn",
+                              "cudaMemset", "cudaMemcpy", "cudaGetDevice"};
+  const std::string message = error.message();
+  return std::ranges::any_of(
+      kCalls, [&](const char* call) { return message.find(call) != std::string::npos; });
 }
 
 std::set<KernelKind> bind_all(const Program& program) {
@@ -106,7 +109,14 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   kinds.merge(bind_all(build_program(apart, {}).value()));
   PlanConfig shared = configuration("llama_nano");  // sequences, by ranks of cp
   shared.mesh.resize(Axis::cp, 2);
-  kinds.merge(bind_all(build_program(shared, {}).value()));
+  for (const ContextExchange exchange :
+       {ContextExchange::a2a, ContextExchange::all_gather, ContextExchange::p2p})
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+      shared.cp_comm = exchange;
+      shared.param_dtype = dtype;
+      shared.loss_scale = {.num = dtype == DType::fp16 ? 65'536 : 0};
+      kinds.merge(bind_all(build_program(shared, {}).value()));
+    }
   PlanConfig split = configuration("llama_nano");  // blocks and vocabulary, by ranks of tp
   split.mesh.resize(Axis::tp, 2);
   kinds.merge(bind_all(build_program(split, {}).value()));
@@ -124,9 +134,7 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   in_fp8 = configuration("llama_tiny");
   in_fp8.fp8 = Fp8Recipe::blockwise;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
-  for (const KernelKind on_cpu_alone :
-       {KernelKind::take_keys, KernelKind::join_keys, KernelKind::attention_merge,
-        KernelKind::add_rows, KernelKind::join_key_parts, KernelKind::split_key_parts})
+  for (const KernelKind on_cpu_alone : {KernelKind::join_key_parts, KernelKind::split_key_parts})
     kinds.insert(on_cpu_alone);
   // All of the recipe's kinds: none is left out because no plan here has it.
   kinds.insert(KernelKind::dequantise);  // predicted; no executor has it

@@ -32,11 +32,13 @@ struct Shared {
   Strategy strategy = Strategy::optim_grads_params;
   Strategy outer_strategy = Strategy::no_shard;
   Recompute recompute = Recompute::selective;
+  std::int64_t pp = 1;
 };
 
 PlanConfig config_of(const Shared& shared, PlanConfig config) {
   config.mesh = data_parallel_mesh(shared.outer, shared.shard);
   config.mesh.resize(Axis::cp, shared.cp);
+  config.mesh.resize(Axis::pp, shared.pp);
   config.strategy = shared.strategy;
   config.outer_strategy = shared.outer_strategy;
   config.recompute.kind = shared.recompute;
@@ -79,10 +81,11 @@ std::vector<Shared> ways() {
           {.outer = 2, .shard = 2, .cp = 2, .outer_strategy = optim}};
 }
 
-void expect_one_result(const PlanConfig& shape, bool documents = false) {
+void expect_one_result(const PlanConfig& shape, bool documents = false,
+                       const std::vector<Shared>& ways = ways()) {
   const Skewed data(shape.model.vocab, 64, documents);
   std::map<std::string, Row> rows;
-  for (const Shared& way : ways()) {
+  for (const Shared& way : ways) {
     const PlanConfig config = config_of(way, shape);
     const auto begin = std::chrono::steady_clock::now();
     test::Told told = test::train(config, 2, data);
@@ -101,7 +104,7 @@ void expect_one_result(const PlanConfig& shape, bool documents = false) {
   }
   print_row(all);
   expect_one(all);
-  EXPECT_EQ(all.combinations, std::ssize(ways()));
+  EXPECT_EQ(all.combinations, std::ssize(ways));
 }
 
 PlanConfig four_heads() {
@@ -112,6 +115,17 @@ PlanConfig four_heads() {
 }
 
 TEST(ContextParallelRuns, GiveTheBitsOfOneRank) { expect_one_result(four_heads()); }
+
+/// Ranks of each stage share sequences.
+TEST(ContextParallelRuns, GiveThemInStages) {
+  PlanConfig config = four_heads();
+  config.model.tied_embeddings = false;
+  config.document_mask = true;
+  expect_one_result(config, true,
+                    {{.strategy = Strategy::no_shard},
+                     {.cp = 2, .strategy = Strategy::optim, .pp = 3},
+                     {.shard = 2, .cp = 2, .recompute = Recompute::full, .pp = 2}});
+}
 
 /// Two query heads for each key head, biases, an untied head, and a sliding window that reaches
 /// into the parts of other ranks.

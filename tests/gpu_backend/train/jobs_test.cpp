@@ -42,7 +42,7 @@ Program on_one_rank(PlanConfig config) {
   config.microbatches *= data_ranks(config.mesh);
   config.mesh = {};
   config.schedule = PipelineSchedule::one_f_one_b;
-  config.virtual_stages = 0;
+  config.virtual_stages = config.microbatch_group = 0;
   config.layers_of_stages.clear();
   config.outer_strategy = Strategy::no_shard;
   return build_program(config, {}).value();
@@ -198,6 +198,23 @@ TEST(PlannedStages, GatherWeightsInEachPass) {
                                                config.layers_of_stages = {1, 3};
                                              }),
                               Losses::alike);
+}
+
+/// Chunks share the memory of gathered weights and of full gradients; each has activations of its own.
+TEST(PlannedStages, InterleaveChunks) {
+  expect_to_train_as_one_rank(planned_stages(2, 2, Strategy::optim_grads_params,
+                                             [](PlanConfig& config) {
+                                               config.schedule = PipelineSchedule::interleaved;
+                                               config.virtual_stages = 2;
+                                               config.document_mask = true;
+                                             }),
+                              Losses::alike);
+}
+
+TEST(PlannedStages, DelayWeightGradients) {
+  expect_to_train_as_one_rank(planned_stages(
+      4, 1, Strategy::no_shard,
+      [](PlanConfig& config) { config.schedule = PipelineSchedule::zb_h1; }));
 }
 
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/gpu_backend/train/rounded_runs.hpp"
+#include "tests/support/configurations.hpp"
 
 namespace mfsdp {
 namespace {
@@ -22,18 +23,23 @@ struct Split {
   Recompute recompute = Recompute::selective;
   std::int64_t micro_batch = 1;
   std::int64_t ep = 0;
+  ContextExchange exchange = ContextExchange::a2a;
+  std::int64_t pp = 1;
 };
 
 std::string in_words(const Split& split) {
   return std::to_string(split.outer) + " x " + std::to_string(split.shard) + " x cp " +
-         std::to_string(split.cp) + " x tp " + std::to_string(split.tp) + ", ep " +
-         std::to_string(split.ep) + ", " + std::string(to_string(split.strategy));
+         std::to_string(split.cp) + " x tp " + std::to_string(split.tp) + " x pp " +
+         std::to_string(split.pp) + ", ep " + std::to_string(split.ep) + ", " +
+         std::string(to_string(split.strategy)) + ", " + std::string(to_string(split.exchange));
 }
 
 PlanConfig config_of(const Split& split, PlanConfig config) {
   config.mesh = data_parallel_mesh(split.outer, split.shard);
   config.mesh.resize(Axis::cp, split.cp);
+  config.cp_comm = split.exchange;
   config.mesh.resize(Axis::tp, split.tp);
+  config.mesh.resize(Axis::pp, split.pp);
   config.expert_parallel = split.ep;
   config.mesh = with_expert_grid(config.mesh, split.ep);
   config.strategy = split.strategy;
@@ -89,6 +95,34 @@ TEST(TensorParallelRuns, ShareSequencesToo) {
       shape, {{.cp = 2, .tp = 2},
               {.shard = 2, .cp = 2, .tp = 2, .recompute = Recompute::full},
               {.cp = 2, .tp = 2, .strategy = Strategy::optim, .recompute = Recompute::none}});
+}
+
+/// Ranks of each stage share blocks, sequences and experts.
+TEST(TensorParallelRuns, StagesHaveTheWeightsOfOneRank) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.model.tied_embeddings = false;
+  shape.document_mask = true;
+  expect_weights_of_one_rank(
+      shape, {{.tp = 2, .strategy = Strategy::optim, .pp = 3},
+              {.shard = 2, .cp = 2, .tp = 2, .recompute = Recompute::full, .pp = 2}});
+  test::add_experts(shape.model, 4, 2);
+  shape.model.router_z_loss = {1, 100};
+  expect_weights_of_one_rank(shape, {{.shard = 2, .tp = 2, .ep = 4, .pp = 2}});
+}
+
+/// Each rank of cp has all heads of its rank of tp, fewer than there are ranks of both.
+TEST(TensorParallelRuns, ShareSequencesByChunksToo) {
+  PlanConfig shape = shape_of_runs(DType::fp64);
+  shape.model.kv_heads = 2;
+  shape.model.sliding_window = 5;
+  shape.model.sliding_layers = {0};
+  shape.document_mask = true;
+  expect_weights_of_one_rank(shape, {{.cp = 2, .tp = 2, .exchange = ContextExchange::all_gather},
+                                     {.shard = 2,
+                                      .cp = 2,
+                                      .tp = 2,
+                                      .recompute = Recompute::full,
+                                      .exchange = ContextExchange::p2p}});
 }
 
 /// Norms of heads and biases as Qwen's, output norms, GeGLU and windows as Gemma's.

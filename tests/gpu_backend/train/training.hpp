@@ -212,7 +212,7 @@ inline Told train(const Program& program, std::int64_t steps, const Dataset& dat
 
 inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& data,
                   const Twist& twist = {}) {
-  return train(build_program(config, {}).value(), steps, data, twist);
+  return train(build_job(config, {}).value().programs, steps, data, twist);
 }
 
 }  // namespace mfsdp::test

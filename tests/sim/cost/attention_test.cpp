@@ -75,6 +75,29 @@ TEST_F(AttentionCostTest, APartOfASequenceIsItsShare) {
   }
 }
 
+/// docs/lab/2026-12-01-attention-parts.md: gathered keys, the mean of both parts that were measured.
+/// The table ends at 32,768 tokens forward and 16,384 backward.
+TEST_F(AttentionCostTest, OwnKernelsTakeAsLongForPartsAsMeasured) {
+  const AttentionCost own(tables_.attention_warpgroups, gpu_, kWarpgroupAttention);
+  struct Row {
+    std::int64_t seq, parts;
+    double forward, backward;  // ms
+    double bound;
+  };
+  for (const Row& row : {Row{32'768, 2, 6.892, 19.570, 0.035},
+                         {65'536, 4, 14.297, 38.496, 0.035},
+                         {131'072, 8, 28.691, 77.266, 0.085}})
+    for (const bool backward : {false, true})
+      EXPECT_NEAR(own.nanoseconds({.seq = row.seq,
+                                   .heads = 32,
+                                   .head_dim = 128,
+                                   .backward = backward,
+                                   .parts = row.parts}) /
+                      (backward ? row.backward : row.forward) / 1e6,
+                  1, row.bound)
+          << row.seq;
+}
+
 TEST_F(AttentionCostTest, OneTileIsBoundByOneSm) {
   // batch 1, one head, 128 tokens: one tile on 132 SMs; the fixed 15 us dominate.
   const double ns = cost_.nanoseconds({.seq = 128, .heads = 1, .head_dim = 64});
@@ -209,6 +232,13 @@ TEST(WarpgroupsTake, SequencesOfWholeTiles) {
   }
 }
 
+TEST(WarpgroupsTake, PartsOfWholeTiles) {
+  for (const KernelKind kind : kDirections) {
+    EXPECT_TRUE(warpgroups_take(with(call(kind), "parts", {4, 1})));    // chunks of 1024
+    EXPECT_FALSE(warpgroups_take(with(call(kind), "parts", {64, 1})));  // of 64
+  }
+}
+
 TEST(WarpgroupsTake, WindowsAndDocumentsAndCapsOfWideHeads) {
   for (const KernelKind kind : kDirections) {
     EXPECT_TRUE(warpgroups_take(with(call(kind), "window", {100, 1})));
@@ -286,6 +316,21 @@ TEST(AttentionByGroups, TakesTheMeasuredShare) {
   EXPECT_EQ(share({4, 2048, 32, 8, 128, 0, 0}), 1);   // long tiles do not gain
   EXPECT_EQ(share({16, 1024, 32, 32, 64, 0, 0}), 1);  // no groups
   EXPECT_EQ(share({1, 1024, 32, 8, 64, 0, 0}), 1);    // too few tiles
+}
+
+/// Steps of a ring of two: the mean of their times over a quarter of the whole sequence's.
+TEST(AttentionOfARing, LeavesSmsIdleWhereItIsShort) {
+  const auto loss = [](std::int64_t seq, KernelKind kind) {
+    Kernel kernel = call(kind);
+    for (const auto& [name, value] :
+         {std::pair{"seq", seq}, {"parts", std::int64_t{2}}, {"key_parts", std::int64_t{1}}})
+      kernel = with(kernel, name, {value, 1});
+    return loss_of_few_tiles(kernel, 132);
+  };
+  EXPECT_NEAR(loss(4096, KernelKind::attention_backward), 1.49, 0.06);
+  EXPECT_NEAR(loss(8192, KernelKind::attention_backward), 1.08, 0.09);
+  EXPECT_EQ(loss(16'384, KernelKind::attention_backward), 1);
+  EXPECT_EQ(loss(4096, KernelKind::attention_forward), 1);
 }
 
 }  // namespace

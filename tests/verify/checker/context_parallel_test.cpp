@@ -85,6 +85,11 @@ void expect_accepted_with(ContextExchange exchange) {
   config.model.sliding_window = 6;
   config.model.sliding_layers = {0};
   expect_accepted(config);
+  config = gathered_keys();
+  config.cp_comm = exchange;
+  config.model.kv_heads = 2;
+  config.mesh.resize(Axis::tp, 2);
+  expect_accepted(config);
 }
 
 TEST(ContextParallelProof, AcceptsPlansWithGatheredKeys) {

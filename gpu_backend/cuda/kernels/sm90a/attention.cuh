@@ -27,13 +27,18 @@ template <int head_dim>
 inline constexpr int kBoxes = (head_dim + kBoxColumns - 1) / kBoxColumns;
 
 /// A query sees all tokens up to its own, or, `bounded`, those of a window or of its document.
-enum class Sight { whole, bounded };
+/// `part`: likewise, where queries, and perhaps keys, are those of a part of each sequence: two
+/// chunks of whole tiles (SequenceShare). Then keys have numbers in the order of their places, and
+/// queries see an interval of them.
+enum class Sight { whole, bounded, part };
 /// The softcap of scores. `capped`: they become cap * tanh(score / cap).
 enum class Cap { none, capped };
 
 /// Sizes of a call in the form of kernels.
 struct AttentionDims {
-  int seq = 0;
+  int seq = 0;   ///< tokens of a sequence
+  int rows = 0;  ///< its queries
+  int keys = 0;  ///< its keys
   int heads = 0;
   int kv_heads = 0;
   int batch = 0;
@@ -42,20 +47,45 @@ struct AttentionDims {
   float scale = 0;
   float cap = 0;
   const std::int32_t* positions = nullptr;  ///< as in AttentionShape
+  // Of a part:
+  int chunk = 0;  ///< tokens
+  int parts = 1;  ///< of a sequence
+  int query_part = 0;
+  int key_part = 0;  ///< kAllParts: keys are those of all parts, in the order of parts
+
+  static constexpr int kAllParts = -1;
 
   explicit AttentionDims(const kernels::AttentionShape& s)
       : seq(static_cast<int>(s.seq_len)),
+        rows(static_cast<int>(s.queries())),
+        keys(static_cast<int>(s.keys())),
         heads(static_cast<int>(s.heads)),
         kv_heads(static_cast<int>(s.kv_heads)),
         batch(static_cast<int>(s.batch)),
         window(static_cast<int>(s.window > 0 ? std::min(s.window, s.seq_len) : s.seq_len)),
         scale(1 / sqrtf(s.divisor<float>())),
         cap(static_cast<float>(s.score_cap)),
-        positions(s.positions) {}
+        positions(s.positions),
+        chunk(rows / 2),
+        parts(static_cast<int>(s.share.parts)),
+        query_part(static_cast<int>(s.share.part)),
+        key_part(s.has_all_keys() ? kAllParts : static_cast<int>(s.share.before(s.shift).part)) {}
   [[nodiscard]] __device__ int group() const { return heads / kv_heads; }
-  /// Index of a block of 64 tokens in [batch, of_heads, seq / 64].
-  [[nodiscard]] __device__ std::int64_t block_at(int of_heads, int b, int head, int block) const {
-    return (static_cast<std::int64_t>(b) * of_heads + head) * (seq / 64) + block;
+  /// Queries and keys of a sequence. Where it is whole both are `seq`, which kernels have in a
+  /// register already.
+  template <Sight sight>
+  [[nodiscard]] __device__ int queries_of() const {
+    return sight == Sight::part ? rows : seq;
+  }
+  template <Sight sight>
+  [[nodiscard]] __device__ int keys_of() const {
+    return sight == Sight::part ? keys : seq;
+  }
+  /// Index of a block of 64 queries in [batch, of_heads, of_rows / 64], or of keys, of which a
+  /// sequence has as many wherever blocks of keys have sums in memory.
+  [[nodiscard]] __device__ std::int64_t block_at(int of_rows, int of_heads, int b, int head,
+                                                 int block) const {
+    return (static_cast<std::int64_t>(b) * of_heads + head) * (of_rows / 64) + block;
   }
   /// Scores are this times the elements of Q K^T, or times tanh(element * scale / cap).
   template <Cap cap_kind>
@@ -85,10 +115,51 @@ struct AttentionDims {
     }
     return high;
   }
+
+  // ---- parts: chunk `part`, then chunk 2 * parts - 1 - part
+
+  /// The place of a row of a part.
+  [[nodiscard]] __device__ int place_in(int part, int row) const {
+    return row + (row < chunk ? part : 2 * parts - 2 - part) * chunk;
+  }
+  /// Rows of a part at places before this one.
+  [[nodiscard]] __device__ int rows_before(int part, int place) const {
+    const int of_first = min(max(place - part * chunk, 0), chunk);
+    const int of_second = min(max(place - (2 * parts - 1 - part) * chunk, 0), chunk);
+    return of_first + of_second;
+  }
+  [[nodiscard]] __device__ bool has_all_keys() const { return key_part == kAllParts; }
+  /// Whether the queries' own tokens are among the keys.
+  [[nodiscard]] __device__ bool has_own_keys() const {
+    return has_all_keys() || key_part == query_part;
+  }
+  [[nodiscard]] __device__ int query_place(int row) const { return place_in(query_part, row); }
+  /// Queries at places before this one.
+  [[nodiscard]] __device__ int queries_before(int place) const {
+    return rows_before(query_part, place);
+  }
+  /// The number of the first key at this place or after it.
+  [[nodiscard]] __device__ int keys_before(int place) const {
+    return has_all_keys() ? place : rows_before(key_part, place);
+  }
+  /// The row of the key with a number.
+  [[nodiscard]] __device__ int key_row(int number) const {
+    if (!has_all_keys()) return number;
+    const int of_chunk = number / chunk;
+    const int moved = of_chunk < parts ? of_chunk : 4 * parts - 1 - 3 * of_chunk;
+    return number + moved * chunk;
+  }
+  /// The place of a key's row.
+  [[nodiscard]] __device__ int key_place(int row) const {
+    if (!has_all_keys()) return place_in(key_part, row);
+    const int part = row / (2 * chunk);
+    return place_in(part, row - part * 2 * chunk);
+  }
 };
 
-[[nodiscard]] __device__ inline TileOrder tiles_of(const AttentionDims& dims, int tile_rows) {
-  return {dims.seq / tile_rows, dims.heads / dims.tile_heads, dims.batch};
+[[nodiscard]] __device__ inline TileOrder tiles_of(const AttentionDims& dims, int rows,
+                                                   int tile_rows) {
+  return {rows / tile_rows, dims.heads / dims.tile_heads, dims.batch};
 }
 
 /// The next tile that no block has begun.

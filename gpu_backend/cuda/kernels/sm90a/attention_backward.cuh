@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto clear_block = [&](float* sums, int heads, int of) {
-    clear<head_dim>(sums + dims.block_at(heads, batch, of, block) * kSums<head_dim>);
+    clear<head_dim>(sums + dims.block_at(dims.rows, heads, batch, of, block) * kSums<head_dim>);
   };
   clear_block(to.query, dims.heads, head);
   const int of_group = head % dims.group();
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
     if (lane == 0) {
       statistics[row] =
           kLog2E *
-          k.log_sum_exp[(static_cast<std::int64_t>(batch) * dims.seq + position) * dims.heads +
+          k.log_sum_exp[(static_cast<std::int64_t>(batch) * dims.rows + position) * dims.heads +
                         head];
       statistics[kQueries + row] = sum;
     }
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
     }
   }
   const auto* const sums = reinterpret_cast<const float4*>(
-      all + dims.block_at(heads, batch, head, block) * kSums<head_dim>);
+      all + dims.block_at(dims.rows, heads, batch, head, block) * kSums<head_dim>);
 #pragma unroll
   for (int first = 0; first < kItems; first += kPrepareThreads) {
     const int item = first + static_cast<int>(threadIdx.x);
@@ -176,7 +176,13 @@ struct BackwardWork {
   int tile;    ///< its number; -1 after the last one
   int blocks;  ///< of queries, from the diagonal on, that see any of its keys
   int masked;  ///< of these, the last ones: not all of their queries see all earlier keys
+  // Of a part:
+  int first_block;  ///< of these blocks
+  int place;        ///< of the first key
+  int ahead;        ///< that key's distance after the first query, or kNoDiagonal
 };
+/// The distance where all queries of the blocks are later than all keys of the tile.
+inline constexpr int kNoDiagonal = -2 * kWarpgroupTile;
 
 /// Barriers: a stage is full when its bytes have arrived, and empty when every multiplying warp has
 /// finished with it. Keys and values of a tile are one stage.
@@ -218,7 +224,7 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
                      const BackwardBarriers& barriers, volatile BackwardWork& work) {
   constexpr int kKeys = attention_keys(head_dim);
   constexpr std::uint32_t kKeyBox = kKeys * kRowBytes;
-  const TileOrder tiles = tiles_of(dims, kKeys);
+  const TileOrder tiles = tiles_of(dims, dims.keys_of<sight>(), kKeys);
   TwoStages at;
   for (std::uint32_t parity = 1;; parity ^= 1U) {
     const int index = take_tile(begun);
@@ -236,14 +242,36 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
       blocks = (end + kQueries - 1) / kQueries - block;
       work.masked = blocks + block - dims.end_of_sight(tile.batch, key) / kQueries;
     }
+    int first_block = 0;
+    if constexpr (sight == Sight::part) {
+      const int place = dims.key_place(key);
+      const int begin = dims.queries_before(place);
+      const auto end_of = [&](int of_key) {
+        return dims.queries_before(dims.end_of_sight(tile.batch, of_key));
+      };
+      first_block = begin / kQueries;
+      blocks = max((end_of(place + kKeys - 1) + kQueries - 1) / kQueries - first_block, 0);
+      work.masked = blocks + first_block - end_of(place) / kQueries;
+      work.first_block = first_block;
+      work.place = place;
+      work.ahead = dims.queries_before(place + 1) > begin ? 0 : kNoDiagonal;
+    }
     work.blocks = blocks;
-    const int first = tile.batch * dims.seq + key;
+    if (sight == Sight::part && blocks == 0) {
+      arrive(barriers.keys());
+      continue;
+    }
+    const int first_key = tile.batch * dims.keys_of<sight>() + key;
+    int first = first_key;  // query
+    if constexpr (sight == Sight::part) first = tile.batch * dims.rows + first_block * kQueries;
     const int end = first + blocks * kQueries;
     arrive_expecting(barriers.keys(), 2 * At::kKeyTile);
-    load_head<head_dim>(maps.key, kv_head, first, memory + At::kKeyAt, kKeyBox, barriers.keys());
+    load_head<head_dim>(maps.key, kv_head, first_key, memory + At::kKeyAt, kKeyBox,
+                        barriers.keys());
     for (int head = first_head; head < first_head + dims.tile_heads; ++head) {
       const float* statistics =
-          statistics_of(d_query, tile.batch, head, tile.index * (kKeys / kQueries));
+          statistics_of(d_query, tile.batch, head,
+                        sight == Sight::part ? first_block : tile.index * (kKeys / kQueries));
       for (int token = first; token < end; token += kQueries, at.next()) {
         wait(barriers.query_empty(at.stage), at.parity ^ 1U);
         arrive_expecting(barriers.query(at.stage), At::kQueryTile + kStatistics);
@@ -254,7 +282,7 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
                    barriers.query(at.stage));
         statistics += d_query.position * (kQueries / 2);  // bf16 to floats
         if (head == first_head && token == first)
-          load_head<head_dim>(maps.value, kv_head, first, memory + At::kValueAt, kKeyBox,
+          load_head<head_dim>(maps.value, kv_head, first_key, memory + At::kValueAt, kKeyBox,
                               barriers.keys());
         wait(barriers.output_empty(at.stage), at.parity ^ 1U);
         arrive_expecting(barriers.output(at.stage), At::kQueryTile);
@@ -294,7 +322,8 @@ __device__ void mask_later(float (&p)[n], int ahead) {
     for (int e = 0; e < 4; ++e)
       if (ahead + e / 2 * 8 > 8 * j + e % 2) p[4 * j + e] = kMasked<cap>;
 }
-/// Masks keys before the first that the query sees. `query`: the place of this thread's first one.
+/// Masks keys before the first that the query sees. `query`: the place of this thread's first one;
+/// `ahead`: the distance of its first key's place.
 template <Cap cap, int n>
 __device__ void mask_earlier(float (&p)[n], const AttentionDims& dims, int batch, int query,
                              int ahead) {
@@ -386,7 +415,8 @@ __device__ void store_rows(const float (&sums)[n], float scale, Bf16* to, std::i
 /// a block of queries; 2 and 4 of them are what a tile takes besides. Tiles with a window are equally
 /// long. Documents have an unknown mean, here 1024 tokens, and any order. In whole attention the
 /// longest tile, which is the first, takes twice the mean; more than two heads of 256 would not leave
-/// their sums of dQ in the L2 cache.
+/// their sums of dQ in the L2 cache. A tile of a part has all heads of a group: its workspace has no
+/// sums of dK and dV.
 template <int head_dim>
 int tile_heads_of(const AttentionDims& dims, int blocks) {
   constexpr int kDocument = 1024;
@@ -423,9 +453,10 @@ Result<void> run_backward(Kernel kernel, int bytes, const kernels::AttentionBack
   MFSDP_LET(grid, staying_grid(kernel, kAttentionThreads, static_cast<std::size_t>(bytes)));
   AttentionDims dims(k.shape);
   if (takes_heads) dims.tile_heads = tile_heads_of<head_dim>(dims, static_cast<int>(grid.x));
+  if (!k.shape.share.is_whole()) dims.tile_heads = dims.heads / dims.kv_heads;
   const Sums sums(k, k.shape.batch * k.shape.seq_len * k.shape.kv_heads * head_dim);
   const auto blocks = [&](int heads) {
-    return dim3(static_cast<unsigned>(dims.seq / kQueries), static_cast<unsigned>(heads),
+    return dim3(static_cast<unsigned>(dims.rows / kQueries), static_cast<unsigned>(heads),
                 static_cast<unsigned>(dims.batch));
   };
   prefer_cache<prepare<head_dim>>();

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const std::uint32_t own_numbers = own * kOwnQueries * 4;
   const std::uint32_t own_columns = own * (kOwnColumns / kBoxColumns) * kKeyBox;
   const float scale = dims.score_factor<cap>() * kLog2E;
-  const TileOrder tiles = tiles_of(dims, kKeys);
+  const TileOrder tiles = tiles_of(dims, dims.keys_of<sight>(), kKeys);
 
   TwoStages at;
   for (std::uint32_t parity = 0;; parity ^= 1U) {
@@ -100,20 +100,23 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     for (int i = 0; i < kOwnColumns / 2; ++i) sums_k[i] = sums_v[i] = 0;
     for (int of_tile = 0; of_tile < dims.tile_heads; ++of_tile) {
       tile = tiles[seen(work.tile)];  // again and again, so that it occupies no register
-      float* sums_q =
-          to.query +
-          dims.block_at(dims.heads, tile.batch, tile.head * dims.tile_heads + of_tile, tile.index) *
-              kSums<kHeadDim> +
-          warpgroup * kOwnSums;
+      const int first_block = sight == Sight::part ? seen(work.first_block) : tile.index;
+      float* sums_q = to.query +
+                      dims.block_at(dims.queries_of<sight>(), dims.heads, tile.batch,
+                                    tile.head * dims.tile_heads + of_tile, first_block) *
+                          kSums<kHeadDim> +
+                      warpgroup * kOwnSums;
       float rest_q[kOwnColumns / 4];  // the second half of the block before's dQ
       bool has_rest = false;
       const auto add_rest = [&] {
         if (has_rest) add_to(sums_q - kSums<kHeadDim> + kOwnSums / 2, rest_q);
         has_rest = true;
       };
-      const int masked = sight == Sight::bounded ? seen(work.masked) : 0;
+      const int masked = sight == Sight::whole ? 0 : seen(work.masked);
       int left = seen(work.blocks);
-      for (int ahead = row - col; left > 0; --left, ahead -= kQueries) {
+      int first_ahead = row - col;
+      if constexpr (sight == Sight::part) first_ahead += seen(work.ahead);
+      for (int ahead = first_ahead; left > 0; --left, ahead -= kQueries) {
         const std::uint32_t query = memory + At::kQueryAt + at.stage * At::kQueryTile;
         const std::uint32_t output = memory + At::kOutputAt + at.stage * At::kQueryTile;
         const std::uint32_t numbers =
@@ -143,6 +146,13 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
           if (left <= masked) {
             const AttentionTile again = tiles[seen(work.tile)];
             mask_earlier<cap>(p, dims, again.batch, again.index * kKeys + row - ahead, ahead);
+          }
+        if constexpr (sight == Sight::part)
+          if (left <= masked) {
+            const int block = seen(work.first_block) + seen(work.blocks) - left;
+            const int place = dims.query_place(block * kQueries) + col;
+            mask_earlier<cap>(p, dims, tiles[seen(work.tile)].batch, place,
+                              seen(work.place) + row - place);
           }
         probabilities<cap>(p, scale, numbers, narrowed);
         store_scores(scores);
@@ -180,7 +190,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     const int kv_head = tile.head * dims.tile_heads / dims.group();
     if (shares_sums(dims)) {
       const std::int64_t sums =
-          dims.block_at(dims.kv_heads, tile.batch, kv_head, tile.index) * kSums<kHeadDim> +
+          dims.block_at(dims.queries_of<sight>(), dims.kv_heads, tile.batch, kv_head, tile.index) *
+              kSums<kHeadDim> +
           warpgroup * kOwnSums;
       add_to(to.key + sums, sums_k);
       add_to(to.value + sums, sums_v);
@@ -196,11 +207,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   }
 }
 
-template <Cap cap>
+template <Sight sight, Cap cap>
 Result<void> backward(const kernels::AttentionBackward<Bf16>& k, const AttentionBackwardMaps& maps,
                       cudaStream_t stream) {
-  return run_backward<kHeadDim, true>(gradients_256<Sight::bounded, cap>, Layout::kBytes, k, maps,
-                                      stream);
+  return run_backward < kHeadDim,
+         sight == Sight::bounded > (gradients_256<sight, cap>, Layout::kBytes, k, maps, stream);
 }
 
 }  // namespace
@@ -208,8 +219,12 @@ Result<void> backward(const kernels::AttentionBackward<Bf16>& k, const Attention
 Result<void> warpgroup_attention_backward_256(const kernels::AttentionBackward<Bf16>& k,
                                               const AttentionBackwardMaps& maps,
                                               cudaStream_t stream) {
-  return k.shape.score_cap > 0 ? backward<Cap::capped>(k, maps, stream)
-                               : backward<Cap::none>(k, maps, stream);
+  const bool capped = k.shape.score_cap > 0;
+  if (!k.shape.share.is_whole())
+    return capped ? backward<Sight::part, Cap::capped>(k, maps, stream)
+                  : backward<Sight::part, Cap::none>(k, maps, stream);
+  return capped ? backward<Sight::bounded, Cap::capped>(k, maps, stream)
+                : backward<Sight::bounded, Cap::none>(k, maps, stream);
 }
 
 }  // namespace mfsdp::cuda

@@ -45,12 +45,13 @@ class DeviceArray {
     require(cudaMemcpy(values.data(), data_, bytes(), cudaMemcpyDefault));
     return values;
   }
-  /// All of it poison.
+  /// All of it poison, before any stream goes on.
   void resize(std::int64_t count) {
     cudaFree(std::exchange(data_, nullptr));
     count_ = static_cast<std::size_t>(count);
     require(cudaMalloc(&data_, bytes() + kMargin));
     require(cudaMemset(data_, 0xff, bytes() + kMargin));
+    require(cudaStreamSynchronize(nullptr));
   }
   /// The first elements; the rest stays as it is.
   void upload(const std::vector<T>& values) const {
@@ -62,9 +63,7 @@ class DeviceArray {
     std::vector<std::uint8_t> margin(kMargin);
     require(cudaMemcpy(margin.data(), static_cast<std::byte*>(data_) + bytes(), kMargin,
                        cudaMemcpyDefault));
-    for (const std::uint8_t byte : margin)
-      if (byte != 0xff) return false;
-    return true;
+    return std::ranges::all_of(margin, [](std::uint8_t byte) { return byte == 0xff; });
   }
 
  private:

@@ -130,6 +130,26 @@ TEST(Fp8, CastsFillTheRangeOfTheType) {
   EXPECT_THAT(cast<Fp8E4m3>({4, -4, 1, 0}, 1).row, ElementsAre(448, -448, 448, 0));
 }
 
+/// Gate and up weights that align give SwiGLU's product single values of hundreds of times the others
+/// (arXiv 2409.12517). The scale of their own tensor holds them, and the others to what its range leaves;
+/// that of steps before them clips them, and the next step knows.
+TEST(Fp8, OutliersOfSwigluAreHeldByTheirOwnScaleAndClippedByAnOlderOne) {
+  constexpr float kOutlier = 1600;
+  const std::vector<float> product{kOutlier, -2.9F, 0.4F, 1.7F};
+  const CastOfFour current = cast<Fp8E4m3>(product, kOutlier);
+  EXPECT_EQ(current.row[0] * current.scale, kOutlier);
+  for (std::size_t i = 1; i < product.size(); ++i) {
+    const float least = current.scale * std::exp2(-10.0F);  // half of the smallest code
+    EXPECT_NEAR(current.row[i] * current.scale, product[i],
+                std::max(std::fabs(product[i]) / 16, least));
+  }
+  const CastOfFour delayed = cast<Fp8E4m3>(product, 2.9F);
+  EXPECT_EQ(delayed.row[0] * delayed.scale, 2.9F);
+  EXPECT_EQ(delayed.next_amax, kOutlier);
+  for (std::size_t i = 1; i < product.size(); ++i)
+    EXPECT_NEAR(delayed.row[i] * delayed.scale, product[i], std::fabs(product[i]) / 16);
+}
+
 TEST(Fp8, CastsWithoutAUsableAmaxHaveScaleOne) {
   for (const float amax : {0.0F, kNan, std::numeric_limits<float>::infinity()}) {
     const CastOfFour plain = cast<Fp8E4m3>({1, 2, 3, 500}, amax);
