@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <tuple>
 #include <utility>
 
 #include "core/memory/packing.hpp"
@@ -39,9 +40,23 @@ Order issue_order(std::span<const Block> blocks) {
   return order;
 }
 
-constexpr std::size_t kIssueOrder = 3;  // of orders_of
+/// Blocks that are live where the most bytes are come first, longest first, so that they touch: then the
+/// others, largest first.
+Order fullest_first(std::span<const Block> blocks) {
+  const std::int64_t fullest = fullest_position(blocks);
+  return order_by(blocks, [&](const Block& b) {
+    const bool is_there = std::ranges::any_of(b.lifetimes, [&](const Lifetime& life) {
+      return life.begin <= fullest && fullest < life.end;
+    });
+    return std::tuple(is_there, is_there ? b.alive : b.size);
+  });
+}
 
-std::array<Order, 6> orders_of(std::span<const Block> blocks) {
+// Of orders_of: those that have a budget of their own.
+constexpr std::size_t kIssueOrder = 3;
+constexpr std::size_t kFullestFirst = 6;
+
+std::array<Order, 7> orders_of(std::span<const Block> blocks) {
   return {
       longest_first(blocks),
       order_by(blocks, [](const Block& b) { return b.size; }),
@@ -52,6 +67,7 @@ std::array<Order, 6> orders_of(std::span<const Block> blocks) {
       issue_order(blocks),
       order_by(blocks, [](const Block& b) { return b.end; }),
       order_by(blocks, [](const Block& b) { return std::pair(b.size, b.alive); }),
+      fullest_first(blocks),
   };
 }
 
@@ -130,7 +146,7 @@ Packing first_fit(std::span<const Block> blocks) {
 }
 
 Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
-  const std::array<Order, 6> orders = orders_of(blocks);
+  const std::array<Order, 7> orders = orders_of(blocks);
   Packing best = pack_on_skyline(blocks, orders.front());
   if (best.height <= lower_bound) return best;
   const Together together = together_of(blocks);
@@ -139,10 +155,11 @@ Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
   // While the remaining orders fit the budget even if each compares all pairs of blocks, their
   // exact work does not matter: an order may stop as soon as it is not the lowest.
   const std::int64_t most_work = std::ssize(blocks) * (std::ssize(blocks) + 1) / 2;
-  auto orders_to_count = std::ssize(orders) - 1;
+  auto orders_to_count = std::ssize(orders) - 2;
   for (std::size_t i = 0; i < orders.size(); ++i) {
-    // Issue order has first_fit's budget, so that the result is never above it.
-    const bool counted = i != kIssueOrder;
+    // Issue order has first_fit's budget, so that the result is never above it. The last order pays where
+    // all others have left gaps.
+    const bool counted = i != kIssueOrder && i != kFullestFirst;
     const bool exact = counted && work + orders_to_count * most_work >= kWorkBudget;
     PackingLimits limits{.work = counted ? kWorkBudget - work : kFirstFitBudget};
     if (!exact) limits.height = best.height;

@@ -156,6 +156,23 @@ void mark_parts(std::vector<Block>& blocks) {
   }
 }
 
+struct Fullest {
+  std::int64_t at = 0;
+  std::int64_t live = 0;  ///< bytes
+};
+
+/// The first position at which the most bytes are live.
+Fullest fullest_of(std::span<const Block> blocks) {
+  Fullest found;
+  std::int64_t live = 0;
+  for (const Change& change : changes_of(blocks)) {
+    const std::int64_t size = blocks[change.block].size;
+    live = checked_add(live, change.begins ? size : -size);
+    if (live > found.live) found = {.at = change.at, .live = live};
+  }
+  return found;
+}
+
 }  // namespace
 
 std::vector<Block> blocks_of(const AllocationProblem& problem) {
@@ -177,16 +194,9 @@ std::vector<Block> blocks_of(const AllocationProblem& problem) {
   return blocks;
 }
 
-std::int64_t lower_bound_of(std::span<const Block> blocks) {
-  std::int64_t live = 0;
-  std::int64_t most = 0;
-  for (const Change& change : changes_of(blocks)) {
-    const std::int64_t size = blocks[change.block].size;
-    live = checked_add(live, change.begins ? size : -size);
-    most = std::max(most, live);
-  }
-  return most;
-}
+std::int64_t lower_bound_of(std::span<const Block> blocks) { return fullest_of(blocks).live; }
+
+std::int64_t fullest_position(std::span<const Block> blocks) { return fullest_of(blocks).at; }
 
 bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b) {
   std::size_t i = 0;

@@ -43,6 +43,8 @@ struct PackingLimits {
 
 /// Largest sum of sizes that are live at one position. O(n log n).
 [[nodiscard]] std::int64_t lower_bound_of(std::span<const Block> blocks);
+/// The first position at which it is reached.
+[[nodiscard]] std::int64_t fullest_position(std::span<const Block> blocks);
 
 /// Whether the two are live at one position. Both are sorted and disjoint.
 [[nodiscard]] bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b);

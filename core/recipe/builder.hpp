@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -217,6 +218,14 @@ class Builder {
   /// Casts SwiGLU's output again from its input, for the weight gradient of `layer`.
   void cast_product(const std::string& layer, const RecipeOperand& gate_up, std::int64_t rows,
                     std::int64_t cols);
+  /// SwiGLU's input, from which its output is cast in forward too: that output and its cast are not
+  /// there at once.
+  std::optional<RecipeOperand> product_source{};
+  /// d_in of a layer for some rows after the other, each in a tensor of its own. `use(first row, name)`
+  /// adds what reads it.
+  void dgrad_in_parts(const std::string& name, const Linear& layer, std::int64_t rows,
+                      RecipeOperand d_out, const std::string& d_in,
+                      const std::function<void(std::int64_t, const std::string&)>& use);
 
  private:
   void collective(const std::string& name, RecipeCollective body, RecipeOperand input,
@@ -240,6 +249,10 @@ class Builder {
   /// The tensor's largest magnitude, which casts named so have: its producer's, or that of a kernel.
   void largest_of(const std::string& name, const RecipeOperand& input, std::int64_t rows,
                   std::int64_t cols);
+  /// From SwiGLU's input.
+  Fp8Casts cast_of_product(const std::string& name, const std::string& amax,
+                           const RecipeOperand& gate_up, std::int64_t rows, std::int64_t cols,
+                           bool row, bool transposed);
   /// `amax`: the name under which largest_of() has it.
   Fp8Casts cast_of(const std::string& name, const std::string& amax, RecipeOperand input,
                    std::int64_t rows, std::int64_t cols, DType dtype, bool row, bool transposed);

@@ -10,6 +10,8 @@
 // else of a kernel `amax`. Casts of what is computed again, and of weights that are gathered again,
 // use that of forward: the values are the same.
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "core/recipe/builder.hpp"
@@ -111,18 +113,55 @@ std::string Builder::transpose_of(const std::string& name, RecipeOperand input, 
   return made;
 }
 
+Builder::Fp8Casts Builder::cast_of_product(const std::string& name, const std::string& amax,
+                                           const RecipeOperand& gate_up, std::int64_t rows,
+                                           std::int64_t cols, bool row, bool transposed) {
+  Fp8Casts made{.scale = name + ".scale"};
+  std::vector<RecipeOperand> operands{as("gate_up", gate_up), amax_.at(amax)};
+  const auto add = [&](const char* role, std::string& as_name, const char* suffix) {
+    as_name = name + suffix;
+    tensor({.name = as_name,
+            .dtype = kValues,
+            .elements = checked_mul(rows, cols),
+            .slot_class = slot_class});
+    operands.push_back(of_dtype(on(role, as_name), kValues));
+  };
+  if (row) add("output", made.row, ".fp8");
+  if (transposed) add("output_t", made.transposed, ".fp8_t");
+  operands.push_back(on("output_scale", made.scale));
+  kernel(name + ".cast", KernelKind::swiglu_forward_cast, {{"cols", cols}, {"rows", rows}},
+         std::move(operands));
+  return made;
+}
+
 void Builder::cast_product(const std::string& layer, const RecipeOperand& gate_up,
                            std::int64_t rows, std::int64_t cols) {
-  const std::string name = layer + ".wgrad.input";
-  const Fp8Casts made{.transposed = name + ".fp8_t", .scale = name + ".scale"};
-  tensor({.name = made.transposed,
-          .dtype = kValues,
-          .elements = checked_mul(rows, cols),
-          .slot_class = slot_class});
-  kernel(name + ".cast", KernelKind::swiglu_forward_cast, {{"cols", cols}, {"rows", rows}},
-         {as("gate_up", gate_up), amax_.at(layer + ".input"),
-          of_dtype(on("output_t", made.transposed), kValues), on("output_scale", made.scale)});
-  fp8_casts_[layer + ".input"] = made;
+  fp8_casts_[layer + ".input"] = cast_of_product(layer + ".wgrad.input", layer + ".input", gate_up,
+                                                 rows, cols, false, true);
+}
+
+void Builder::dgrad_in_parts(const std::string& name, const Linear& layer, std::int64_t rows,
+                             RecipeOperand d_out, const std::string& d_in,
+                             const std::function<void(std::int64_t, const std::string&)>& use) {
+  constexpr std::int64_t kParts = 2;
+  const std::int64_t part = rows / kParts;
+  const Fp8Casts gradient =
+      cast_of_d_output(layer_of(name), layer, rows, std::move(d_out), false);
+  const Fp8Weight weights = fp8_weight_t(name, layer);
+  for (std::int64_t i = 0; i < kParts; ++i) {
+    const std::string suffix = ".part" + std::to_string(i);
+    tensor({.name = d_in + suffix,
+            .dtype = sizes.compute,
+            .elements = checked_mul(part, layer.inputs),
+            .slot_class = d_in});
+    RecipeOperand d_output = of_dtype(on("d_output", gradient.row), kGradients);
+    d_output.offset = checked_mul(i * part, layer.outputs);
+    kernel(name + suffix, KernelKind::gemm_fp8,
+           fp8_attributes(GemmKind::input_gradient, layer, part, false),
+           {std::move(d_output), on("d_output_scale", gradient.scale), weights.cast, weights.scale,
+            on("d_input", d_in + suffix), stream_workspace()});
+    use(i * part, d_in + suffix);
+  }
 }
 
 std::vector<Attribute> Builder::fp8_attributes(GemmKind kind, const Linear& layer,
@@ -167,8 +206,11 @@ void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int
     if (!config.fp8_gather)
       largest_of(name + ".weight", weight_input(layer), layer.outputs, layer.inputs);
   }
-  const Fp8Casts input = cast_of(name + ".input", first + ".input", std::move(in), rows,
-                                 layer.inputs, kValues, true, keeps_transposed && !again);
+  const bool of_source = product_source && layer.weight == ParameterRole::down;
+  const Fp8Casts input = of_source ? cast_of_product(name + ".input", first + ".input",
+                                                     *product_source, rows, layer.inputs, true, false)
+                                   : cast_of(name + ".input", first + ".input", std::move(in), rows,
+                                             layer.inputs, kValues, true, keeps_transposed && !again);
   if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
   Fp8Weight weights = fp8_weight(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),

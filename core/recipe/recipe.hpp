@@ -124,7 +124,9 @@ struct BlockKind {
   bool experts = false;              ///< in place of a dense MLP
   bool fp8 = false;                  ///< its linear layers multiply in FP8
   bool amax_below = false;           ///< those of the block before do, and cast by their own amax
-  bool transposes_d_output = false;  ///< with FP8: less memory where a step needs the most
+  // With FP8, where a step needs the most memory: more passes over bytes in place of memory.
+  bool transposes_d_output = false;  ///< casts of the gradient of gate_up, one after the other
+  bool parts_d_product = false;      ///< has the gradient of SwiGLU's output in parts
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };

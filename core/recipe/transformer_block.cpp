@@ -73,6 +73,7 @@ class BlockRecipe {
         slides_(kind.slides),
         other_rope_(kind.other_rope),
         amax_below_(kind.amax_below),
+        parts_d_product_(kind.parts_d_product),
         qkv_(b_.with_adapters(
             {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
         attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
@@ -88,6 +89,7 @@ class BlockRecipe {
     b_.fp8 = kind.fp8;
     b_.keeps_transposed = recompute_ == Recompute::none;
     if (kind.transposes_d_output) b_.transposes_d_output = ParameterRole::gate_up;
+    if (kind.transposes_d_output && casts_product()) b_.product_source = on("gate_up");
     if (kind.experts) experts_.emplace(b_);
     if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
   }
@@ -419,26 +421,20 @@ class BlockRecipe {
     const RecipeOperand d_output =
         model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
                             : gradient_of_sum("mlp_out");
-    const bool casts_product = b_.fp8 && b_.config.fp8 == Fp8Recipe::current && !has_product() &&
-                               gates_.forward == KernelKind::swiglu_forward;
     const auto weight_gradient = [&] {
       b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
                     on("input", has_product() ? at("product") : "d_product"),
                     weight_grad(ParameterRole::down));
     };
-    if (casts_product) {
+    if (casts_product()) {
       b_.cast_product("down", on("gate_up", at("gate_up")), s_.tokens, s_.intermediate);
       weight_gradient();
     }
-    b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
-    gather_again("normed2");
-    std::vector<RecipeOperand> activation{
-        on(gates_.input, at("gate_up")),
-        has_product() || casts_product ? on("d_product") : rewritten(on("d_product"))};
-    if (b_.casts_by_amax()) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
-    b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
-              std::move(activation));
-    if (!casts_product && !b_.shares_blocks()) weight_gradient();
+    if (casts_product() && parts_d_product_)
+      backward_of_parts(d_output);
+    else
+      backward_of_product(d_output);
+    if (!casts_product() && !b_.shares_blocks()) weight_gradient();
     bias_of_sum_backward(ParameterRole::down_bias, d_output);
     bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
     const auto norm = [this] {
@@ -448,6 +444,36 @@ class BlockRecipe {
     begin_key_exchange();
     projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
                         weight_gradient, norm);
+  }
+
+  /// Whether SwiGLU's output is computed again as its cast alone.
+  [[nodiscard]] bool casts_product() const {
+    return b_.fp8 && b_.config.fp8 == Fp8Recipe::current && !has_product() &&
+           gates_.forward == KernelKind::swiglu_forward;
+  }
+  /// Through the down projection and the activation, to the gradient of gate_up in its place.
+  void backward_of_product(const RecipeOperand& d_output) {
+    b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
+    gather_again("normed2");
+    std::vector<RecipeOperand> activation{
+        on(gates_.input, at("gate_up")),
+        has_product() || casts_product() ? on("d_product") : rewritten(on("d_product"))};
+    if (b_.casts_by_amax()) activation.push_back(b_.amax_of(on("amax", at("gate_up"))));
+    b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
+              std::move(activation));
+  }
+  /// The same for some rows after the other. The largest magnitude is taken of all rows later.
+  void backward_of_parts(const RecipeOperand& d_output) {
+    b_.dgrad_in_parts("down.dgrad", down_, s_.tokens, d_output, "d_product",
+                      [this](std::int64_t begin, const std::string& d_product) {
+                        RecipeOperand gate_up = on(gates_.input, at("gate_up"));
+                        gate_up.offset = checked_mul(begin, gate_up_.outputs);
+                        b_.kernel(gates_.name + std::string(".backward") +
+                                      d_product.substr(d_product.find('.')),
+                                  gates_.backward,
+                                  {{"cols", s_.intermediate}, {"rows", s_.tokens / 2}},
+                                  {std::move(gate_up), on("d_product", d_product)});
+                      });
   }
 
   /// The gradient of a projection back to the residual stream: of all rows.
@@ -694,6 +720,7 @@ class BlockRecipe {
   bool slides_;
   bool other_rope_;
   bool amax_below_;
+  bool parts_d_product_;
   Linear qkv_;
   Linear attention_out_;
   Linear gate_up_;

@@ -61,6 +61,18 @@ std::vector<const RecipeOp*> pointers(std::initializer_list<const std::vector<Re
   return ops;
 }
 
+/// Whether casts of the gradient and the weight that the down projection's input gradient reads would
+/// be the most that a step needs: with full recomputation each block before has one input less.
+bool parts_d_product(const PlanConfig& config, std::int64_t block) {
+  constexpr std::int64_t kRows = 32;  // two parts of FP8 GEMMs
+  const ModelShape& model = config.model;
+  const std::int64_t tokens = config.tokens_per_microbatch();
+  const std::int64_t casts =
+      checked_mul(model.hidden, checked_add(tokens, model.intermediate));  // a byte each
+  const std::int64_t input = product_of(2, tokens, model.hidden);
+  return tokens % kRows == 0 && checked_mul(model.layers - 1 - block, input) < casts;
+}
+
 }  // namespace
 
 MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
@@ -90,6 +102,8 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
     // all blocks have nearly as many.
     const bool is_peak = recompute == Recompute::full ||
                          (recompute == Recompute::selective && block + 1 == config_.model.layers);
+    const bool casts_at_peak =
+        is_peak && config_.has_fp8(block) && config_.fp8 == Fp8Recipe::current;
     const BlockKind kind{.first = block == 0,
                          .recompute = recompute,
                          .slides = config_.model.slides(block),
@@ -97,8 +111,8 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
                          .experts = config_.model.has_experts(block),
                          .fp8 = config_.has_fp8(block),
                          .amax_below = block > 0 && takes_amaxes(config_, block - 1),
-                         .transposes_d_output = is_peak && config_.has_fp8(block) &&
-                                                config_.fp8 == Fp8Recipe::current};
+                         .transposes_d_output = casts_at_peak,
+                         .parts_d_product = casts_at_peak && parts_d_product(config_, block)};
     auto found = std::ranges::find_if(made, [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {
       made.emplace_back(kind, recipes_.size());

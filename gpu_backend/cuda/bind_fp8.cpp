@@ -18,16 +18,6 @@ Result<Launch> bind_kind(const KernelBinding<K::amax_history>& to) {
   return to.launch([](const auto& k, cudaStream_t stream) { return keep_amaxes(k, stream); });
 }
 
-/// No GPU's kernels for scales of blocks are bound.
-template <>
-Result<Launch> bind_kind(const KernelBinding<K::cast_blocks>& /*to*/) {
-  return fail("kernel cast_blocks", "is not run on GPUs: expected --fp8 current or delayed");
-}
-template <>
-Result<Launch> bind_kind(const KernelBinding<K::gemm_blocks>& /*to*/) {
-  return fail("kernel gemm_blocks", "is not run on GPUs: expected --fp8 current or delayed");
-}
-
 template <>
 Result<Launch> bind_kind(const KernelBinding<K::cast_scaled>& to) {
   return to.bind([&](const auto& k) -> Result<Launch> {

@@ -10,6 +10,7 @@
 #include "gpu_backend/cuda/check.hpp"
 #include "gpu_backend/cuda/gemm_fp8.hpp"
 #include "gpu_backend/cuda/handles.hpp"
+#include "gpu_backend/cuda/kernels/fp8_blocks.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -40,6 +41,16 @@ Result<cudaDataType_t> data_type(DType dtype) {
   return fail("gemm", fmt::format("expected a floating dtype of GEMMs, got {}", to_string(dtype)));
 }
 
+Result<std::int32_t> scale_mode(std::int64_t rows) {
+  switch (rows) {
+    case 0: return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    case 1: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case kScaleBlock: return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    default: break;
+  }
+  return fail("gemm", fmt::format("expected scales of 1 or 128 rows, got {}", rows));
+}
+
 /// Converts to cuBLASLt's 64-byte type.
 cublasLtMatmulAlgo_t opaque(const GemmAlgorithm& algorithm) {
   return std::bit_cast<cublasLtMatmulAlgo_t>(algorithm.bytes);
@@ -50,6 +61,12 @@ Result<void> set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttrib
                  const Value& value) {
   return check(cublas_lt().set_operation(&operation, name, &value, sizeof value),
                "cublasLtMatmulDescSetAttribute");
+}
+
+/// cuBLASLt's first matrix is our b.
+Result<void> set_scales(cublasLtMatmulDescOpaque_t& operation, const GemmMemory& memory) {
+  MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, memory.b_scale));
+  return set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, memory.a_scale);
 }
 
 template <class Value>
@@ -122,12 +139,17 @@ class Stopwatch {
 }  // namespace
 
 std::string to_string(const GemmShape& shape) {
-  return fmt::format("{}{}x{}x{} a{} b{} {}{} -> {}{}{}{}{}, aligned to {}",
+  const auto scales = [](std::int64_t rows) { return fmt::format("{}x128", rows); };
+  return fmt::format("{}{}x{}x{} a{} b{} {}{} -> {}{}{}{}{}{}, aligned to {}",
                      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows,
                      shape.cols, shape.inner, shape.a_transposed ? "T" : "",
                      shape.b_transposed ? "T" : "", to_string(shape.operands),
                      shape.operands_b ? fmt::format(" x {}", to_string(*shape.operands_b)) : "",
                      to_string(shape.result), shape.fast ? " fast" : "",
+                     shape.a_scale_rows == 0 ? ""
+                                             : fmt::format(" with scales {} by {}",
+                                                           scales(shape.a_scale_rows),
+                                                           scales(shape.b_scale_rows)),
                      shape.bias ? " with bias" : "", shape.adds ? " added" : "",
                      shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row),
                      shape.alignment);
@@ -186,6 +208,12 @@ Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
   if (has_fp8)
     MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
                   static_cast<std::int8_t>(shape.fast ? 1 : 0)));
+  if (shape.a_scale_rows != 0) {
+    MFSDP_LET(mode_of_a, scale_mode(shape.a_scale_rows));
+    MFSDP_LET(mode_of_b, scale_mode(shape.b_scale_rows));
+    MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of_b));
+    MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of_a));
+  }
   return product;
 }
 
@@ -270,10 +298,12 @@ Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memo
                                   cudaStream_t stream) {
   if (prepared_.contains(shape)) return {};
   if (is_fp8(shape.operands)) {
-    MFSDP_TRY(check_fp8_device());
+    MFSDP_TRY(shape.a_scale_rows == 0 ? check_fp8_device() : check_fp8_block_device());
     MFSDP_TRY(check_fp8_scales(shape, memory));
   }
   MFSDP_LET(product, describe(shape));
+  // Without the addresses the heuristics refuse scales of blocks as an invalid value.
+  if (shape.a_scale_rows != 0) MFSDP_TRY(set_scales(product.operation, memory));
   if (const auto offered = offered_.find(shape);
       offered != offered_.end() && fits(offered->second, product, memory.workspace.size())) {
     prepared_.emplace(shape, Prepared{product, offered->second});
@@ -402,10 +432,7 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
   cublasLtMatmulDescOpaque_t operation = product.operation;
   if (algorithm.shape.bias)
     MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory.bias));
-  if (is_fp8(algorithm.shape.operands)) {
-    MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, memory.b_scale));
-    MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, memory.a_scale));
-  }
+  if (is_fp8(algorithm.shape.operands)) MFSDP_TRY(set_scales(operation, memory));
   // The library takes layouts as pointers to mutable memory, but only reads them.
   Product layouts = product;
   return check(cublas_lt().matmul(handle_.get(), &operation, &memory.scale, memory.b,

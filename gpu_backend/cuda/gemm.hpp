@@ -47,6 +47,9 @@ struct GemmShape {
   /// FP8: sums stay in the tensor cores, which keep fewer bits, instead of being added up in fp32
   /// at intervals.
   bool fast = false;
+  /// FP8: rows of blocks of 128 terms that have one scale, 1 or 128; 0: the operand has one.
+  std::int64_t a_scale_rows = 0;
+  std::int64_t b_scale_rows = 0;
 
   friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
 };
@@ -65,7 +68,9 @@ struct GemmMemory {
   void* c = nullptr;
   float scale = 1;                 ///< factor of the result; no algorithm depends on it
   std::span<std::byte> workspace;  ///< begins on a multiple of 256 bytes
-  const float* a_scale = nullptr;  ///< FP8: factors of the operands, on the device
+  /// FP8: factors of the operands, on the device. Those of blocks of a row [inner / 128, rows], those
+  /// of 128 x 128 [rows / 128, inner / 128, padded to multiples of 4].
+  const float* a_scale = nullptr;
   const float* b_scale = nullptr;
 };
 

@@ -44,6 +44,8 @@ json to_json(const GemmAlgorithm& algorithm) {
     shape.push_back(std::string(to_string(s.operands_b.value_or(s.operands))));
     shape.push_back(s.fast);
   }
+  if (s.a_scale_rows != 0)
+    for (const std::int64_t rows : {s.a_scale_rows, s.b_scale_rows}) shape.push_back(rows);
   return {{"shape", shape},
           {"bytes", algorithm.bytes},
           {"workspace", algorithm.workspace_bytes},
@@ -83,7 +85,9 @@ GemmAlgorithm from_json(const json& from) {
                     .b_step = later(15, 0),
                     .c_step = later(16, 0),
                     .operands_b = operands_b == operands ? std::nullopt : std::optional(operands_b),
-                    .fast = s.size() > 18 && s.at(18).get<bool>()},
+                    .fast = s.size() > 18 && s.at(18).get<bool>(),
+                    .a_scale_rows = later(19, 0),
+                    .b_scale_rows = later(20, 0)},
           .bytes = from.at("bytes"),
           .workspace_bytes = from.at("workspace"),
           .nanoseconds = from.at("ns")};

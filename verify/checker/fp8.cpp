@@ -240,9 +240,16 @@ void Model::add_block_product(const std::string& parameter, Int outputs, Int inp
       gradient(parameter, {outputs, inputs}));
 }
 
-/// SwiGLU's output may be cast without being stored.
+/// SwiGLU's output may be cast without being stored, and the gradient of it be there for some rows
+/// alone: then no largest magnitude is taken on the way.
 void Model::add_product_casts() {
   const std::string value = "product";
+  add({.kernel = "swiglu_backward",
+       .attributes = {{"cols", inner_}, {"rows", kRows}},
+       .flows = {turns("gate_up", compute_, {kRows, first_width_}, "gate_up", "d_gate_up"),
+                 reads("d_product", compute_, {kRows, inner_}, "d_product")},
+       .chunk = true,
+       .fp8 = true});
   const Shape inner{tokens, inner_};
   for (const auto& [row, column] : {std::pair{true, false}, {false, true}, {true, true}}) {
     Step step{.kernel = "swiglu_forward_cast",
@@ -288,11 +295,12 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
   };
   const Json& model = config_.at("model");
   const bool to_residual = parameter == "attention_out" || parameter == "down";
-  const auto add_one = [&](Int product, std::vector<Flow> flows) {
+  const auto add_one = [&](Int product, std::vector<Flow> flows, Int rows) {
     Step step{.kernel = "gemm_fp8",
               .product = product,
-              .attributes = {{"k", inputs}, {"kind", product}, {"m", tokens}, {"n", outputs}},
+              .attributes = {{"k", inputs}, {"kind", product}, {"m", rows}, {"n", outputs}},
               .flows = std::move(flows),
+              .chunk = rows == kRows,
               .least_scratch = 1,
               .fp8 = true};
     if (product != 2) step.attributes["beta"] = step.flows.back().access == "read_write" ? 1 : 0;
@@ -303,7 +311,8 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
     add(std::move(step));
   };
   add_one(0, {reads("input", "fp8_e4m3", rows_in, "fp8 " + in), scale("input_scale", in),
-              multiplied, scale("weight_scale", matrix), makes("output", compute_, rows_out, out)});
+              multiplied, scale("weight_scale", matrix), makes("output", compute_, rows_out, out)},
+          tokens);
   const std::size_t arrow = d_in.find('>');
   add_one(1,
           {reads("d_output", "fp8_e5m2", rows_out, "fp8 " + d_out), scale("d_output_scale", d_out),
@@ -311,11 +320,20 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
            scale("weight_scale", matrix),
            arrow == std::string::npos ? makes("d_input", compute_, rows_in, d_in)
                                       : turns("d_input", compute_, rows_in, d_in.substr(0, arrow),
-                                              d_in.substr(arrow + 1))});
+                                              d_in.substr(arrow + 1))},
+          tokens);
+  if (parameter == "down" && fp8_recipe_ == "current" && arrow == std::string::npos)
+    add_one(1,
+            {reads("d_output", "fp8_e5m2", {kRows, outputs}, "fp8 " + d_out),
+             scale("d_output_scale", d_out),
+             reads("weight_t", "fp8_e4m3", {inputs, outputs}, "transposed fp8 " + matrix),
+             scale("weight_scale", matrix), makes("d_input", compute_, {kRows, inputs}, d_in)},
+            kRows);
   add_one(2, {reads("d_output_t", "fp8_e5m2", {outputs, tokens}, "transposed fp8 " + d_out),
               scale("d_output_scale", d_out),
               reads("input_t", "fp8_e4m3", {inputs, tokens}, "transposed fp8 " + in),
-              scale("input_scale", in), gradient(parameter, {outputs, inputs})});
+              scale("input_scale", in), gradient(parameter, {outputs, inputs})},
+          tokens);
 }
 
 }  // namespace mfsdp::checker

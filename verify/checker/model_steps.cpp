@@ -83,8 +83,9 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
   const auto operands = operands_of(op, step);
   work.rows = state_.model.tokens;
   if (step.chunk) {
-    work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
-    if (work.rows > state_.view.json.at("config").at("logits_chunk").get<Int>())
+    work.rows = op.attribute(Model::multiplies(op.does) ? "m" : "rows");
+    if (step.place == Place::head &&
+        work.rows > state_.view.json.at("config").at("logits_chunk").get<Int>())
       differ("is of more rows than config.logits_chunk");
   }
   for (std::size_t i = 0; i < operands.size(); ++i)

@@ -1,8 +1,9 @@
 // FP8 on one GPU: kernels as a Markdown table, GEMMs as CSV rows.
 //
-//   fp8_bench [kernels | layers | table] [SECONDS]     without a name: all three
+//   fp8_bench [kernels | layers | table | blocks] [SECONDS]     without a name: all but blocks
 //
-// `layers`: the GEMMs of Llama-3-8B's layers at 8192 tokens, beside those of bf16. `table`: the rows of
+// `layers`: the GEMMs of Llama-3-8B's layers at 8192 tokens, beside those of bf16. `blocks`: casts with
+// scales of blocks of 128 values, and those layers with them, beside split sums of one scale. `table`: the rows of
 // scenarios/gpus/tables/h200_gemm_fp8.csv. Each runs for SECONDS (0.5) without pause, of which the second
 // half is timed, at the power limit. `ms` is of the algorithm that GemmPlanner chose by time, `first_ms`
 // of the one that cuBLASLt's heuristics put first.
@@ -17,6 +18,7 @@
 #include "core/runtime/step_report.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
 #include "gpu_backend/cuda/kernels/fp8.hpp"
+#include "gpu_backend/cuda/kernels/fp8_blocks.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/swiglu.hpp"
 #include "gpu_backend/cuda/kernels/update.hpp"
@@ -91,6 +93,31 @@ class Kernels {
                          .rows = rows, .cols = cols, .input = call.input, .amax = next_.data()},
                      nullptr));
                  return cast_scaled(call, nullptr);
+               });
+  }
+
+  void block_casts(std::int64_t rows, std::int64_t cols, bool of_weight, bool transposed) {
+    const std::int64_t count = rows * cols;
+    const std::string of = of_weight ? "cast_blocks, weight" : "cast_blocks";
+    table_.row(of + (transposed ? ", both copies" : ", as stored"), sizes(rows, cols),
+               count * (transposed ? 4 : 3), [=, this] {
+                 const auto scales = [this](std::int64_t some) {
+                   return TypedBytes<BlockScale>{
+                       reinterpret_cast<BlockScale*>(a_.take<float>(some)), DType::fp32};
+                 };
+                 kernels::CastBlocks<Bf16> call{.block = kScaleBlock,
+                                                .codes = kScaleBlock,
+                                                .lines = of_weight ? 1 : kScaleBlock,
+                                                .blocks = cols / kScaleBlock,
+                                                .blocks_t = rows / kScaleBlock,
+                                                .input = a_.take<Bf16>(count)};
+                 call.output = {a_.take<BlockCode>(count), DType::fp8_e4m3};
+                 call.output_scale = scales(count / kScaleBlock);
+                 if (transposed) {
+                   call.output_t = {a_.take<BlockCode>(count), DType::fp8_e4m3};
+                   call.output_t_scale = scales(count / kScaleBlock);
+                 }
+                 return cast_blocks(call, nullptr);
                });
   }
 
@@ -377,6 +404,16 @@ std::vector<Case> cases(std::int64_t m, std::int64_t n, std::int64_t k, bool add
   return list;
 }
 
+/// The same with scales of blocks: 1 x 128, of weights 128 x 128.
+Case of_blocks(Case one) {
+  GemmShape& s = one.shape;
+  s.operands = DType::fp8_e4m3;
+  s.operands_b.reset();
+  s.a_scale_rows = 1;
+  s.b_scale_rows = one.kind.starts_with("wgrad") ? 1 : kScaleBlock;
+  return one;
+}
+
 /// The GEMM that a bf16 plan runs instead.
 Case in_bf16(Case one) {
   GemmShape& s = one.shape;
@@ -426,7 +463,10 @@ class Gemms {
     const double chosen = time(chosen_, seconds_);
     const std::string meter = sustained_.meter();
     const double flops = 2e-9 * static_cast<double>(s.rows * s.cols) * static_cast<double>(s.inner);
-    const char* const sums = s.operands == DType::bf16 ? "bf16" : s.fast ? "fast" : "split";
+    const char* const sums = s.operands == DType::bf16 ? "bf16"
+                             : s.a_scale_rows != 0     ? "blocks"
+                             : s.fast                  ? "fast"
+                                                       : "split";
     fmt::print("{},{},{},{},{},{:.4f},{:.1f},{}", one.kind, sums, m, layer.outputs, layer.inputs,
                chosen, flops / chosen, meter);
     fmt::print("{}\n", compares ? fmt::format(",{:.4f}", time(first_, seconds_)) : "");
@@ -439,7 +479,8 @@ class Gemms {
   GemmPlanner chosen_;
   Sustained sustained_;
   DeviceArray<std::uint8_t> workspace_{kWorkspaceBytes};
-  DeviceArray<float> scales_{std::vector<float>{1e-4F}};
+  /// Of blocks too: [8192, 28672] in blocks of 128.
+  DeviceArray<float> scales_{std::vector<float>(std::size_t{8192} * 28672 / 128, 1e-4F)};
 };
 
 constexpr const char* kColumns = "kind,accumulate,M,N,K,ms,tflops,sm_mhz,watts";
@@ -453,6 +494,26 @@ void bench_layers(double seconds) {
     for (std::size_t i = 0; i < list.size() / 2; ++i)
       gemms.run(kTokens, layer, in_bf16(list[i]), true);
   }
+}
+
+void bench_blocks(double seconds) {
+  {
+    Table table("");
+    Kernels kernels(table);
+    for (const std::int64_t cols : {4096, 6144, 14336, 28672})
+      kernels.block_casts(kTokens, cols, false, true);
+    kernels.block_casts(kTokens, 14336, false, false);
+    for (const Layer& layer : kLlama8b)
+      kernels.block_casts(layer.outputs, layer.inputs, true, true);
+  }
+  fmt::print("{}\n", kColumns);
+  Gemms gemms(seconds);
+  for (const Layer& layer : kLlama8b)
+    for (const Case& one : cases(kTokens, layer.outputs, layer.inputs, true)) {
+      if (one.shape.fast) continue;
+      gemms.run(kTokens, layer, one, false);
+      gemms.run(kTokens, layer, of_blocks(one), false);
+    }
 }
 
 void bench_table(double seconds) {
@@ -476,6 +537,7 @@ int bench(std::string_view what, double seconds) {
   fmt::print("# {}, cuBLASLt {}\n", device, cublas_lt().version());
   if (what.empty() || what == "kernels") bench_kernels();
   if (what.empty() || what == "layers") bench_layers(seconds);
+  if (what == "blocks") bench_blocks(seconds);
   if (what.empty() || what == "table") bench_table(seconds);
   return 0;
 }

@@ -51,7 +51,11 @@ std::vector<GemmAlgorithm> algorithms() {
   fast.shape.operands = DType::fp8_e4m3;
   fast.shape.operands_b.reset();
   fast.shape.fast = true;
-  return {forward, gradient, in_fp8, fast};
+  GemmAlgorithm of_blocks = fast;
+  of_blocks.shape.fast = false;
+  of_blocks.shape.a_scale_rows = 1;
+  of_blocks.shape.b_scale_rows = 128;
+  return {forward, gradient, in_fp8, fast, of_blocks};
 }
 
 class GemmCacheFile : public testing::Test {

@@ -40,5 +40,26 @@ TEST(GemmFp8, RefusesWhatTensorCoresCannotMultiply) {
   EXPECT_THAT(refusal([](GemmShape& s) { s.operands_b = DType::bf16; }), HasSubstr("or neither"));
 }
 
+TEST(GemmFp8, RefusesScalesOfBlocksThatCublasLtDoesNotTake) {
+  const auto refusal_of = [](const std::function<void(GemmShape&)>& change) {
+    return refusal([&](GemmShape& s) {
+      s.rows = s.cols = s.inner = s.a_row = s.b_row = 256;
+      s.a_scale_rows = 1;
+      s.b_scale_rows = 128;
+      change(s);
+    });
+  };
+  EXPECT_EQ(refusal_of([](GemmShape&) {}), "");
+  EXPECT_EQ(refusal_of([](GemmShape& s) { s.b_scale_rows = 1; }), "");
+  EXPECT_THAT(refusal_of([](GemmShape& s) { s.b_scale_rows = 0; }),
+              HasSubstr("expected scales of blocks for both operands, or for neither"));
+  EXPECT_THAT(refusal_of([](GemmShape& s) { s.a_scale_rows = 128; }),
+              HasSubstr("with scales 128x128 by 128x128, aligned to 16: expected scales of 1 x 128 "
+                        "for one of the operands"));
+  EXPECT_THAT(refusal_of([](GemmShape& s) { s.fast = true; }), HasSubstr("expected split sums"));
+  EXPECT_THAT(refusal_of([](GemmShape& s) { s.rows = 192; }),
+              HasSubstr("multiples of 128 with scales of blocks, got 192"));
+}
+
 }  // namespace
 }  // namespace mfsdp::cuda

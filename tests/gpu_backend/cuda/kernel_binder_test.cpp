@@ -131,8 +131,10 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   in_fp8.fp8_gather = false;
   in_fp8.fp8 = Fp8Recipe::delayed;
   kinds.merge(bind_all(build_program(in_fp8, {}).value()));
-  for (const KernelKind on_cpu_alone : {KernelKind::cast_blocks, KernelKind::gemm_blocks,
-                                        KernelKind::join_key_parts, KernelKind::split_key_parts})
+  in_fp8 = configuration("llama_tiny");
+  in_fp8.fp8 = Fp8Recipe::blockwise;
+  kinds.merge(bind_all(build_program(in_fp8, {}).value()));
+  for (const KernelKind on_cpu_alone : {KernelKind::join_key_parts, KernelKind::split_key_parts})
     kinds.insert(on_cpu_alone);
   // All of the recipe's kinds: none is left out because no plan here has it.
   kinds.insert(KernelKind::dequantise);  // predicted; no executor has it

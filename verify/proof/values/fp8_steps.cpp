@@ -118,6 +118,14 @@ std::optional<ModelStep> product_cast_step(const ModelShape& model, const Kernel
   return step;
 }
 
+bool may_be_in_parts(const Kernel& kernel, const PlanConfig& config,
+                     std::optional<ParameterRole> parameter) {
+  if (config.fp8 != Fp8Recipe::current) return false;
+  if (kernel.kind == KernelKind::swiglu_backward) return operand_of(kernel, "amax") == nullptr;
+  return kernel.kind == KernelKind::gemm_fp8 && parameter == ParameterRole::down &&
+         gemm_kind(kernel) == GemmKind::input_gradient;
+}
+
 KernelKind product_kind(Fp8Recipe recipe) {
   return block_format(recipe) ? KernelKind::gemm_blocks : KernelKind::gemm_fp8;
 }

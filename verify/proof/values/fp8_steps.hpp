@@ -41,6 +41,11 @@ namespace mfsdp::fp8 {
                                                     std::int64_t variant,
                                                     std::optional<ParameterRole> parameter);
 
+/// Whether a kernel may work on some rows of all tokens: of the gradient of SwiGLU's output, which need
+/// not be there at once. A largest magnitude is of all rows.
+[[nodiscard]] bool may_be_in_parts(const Kernel& kernel, const PlanConfig& config,
+                                   std::optional<ParameterRole> parameter);
+
 /// The kind of GEMMs of that recipe.
 [[nodiscard]] KernelKind product_kind(Fp8Recipe recipe);
 

@@ -347,6 +347,12 @@ class Binder {
           role ? fmt::format("is not a step of the model for parameter '{}'", to_string(*role))
                : "is not a step of the model");
     if (auto wrong = wrong_bias(kernel, parameters)) return fail_step(*wrong);
+    std::optional<ModelStep> in_parts;
+    if (fp8::may_be_in_parts(kernel, program_.config, role)) {
+      in_parts = *step;
+      in_parts->chunk = true;
+      step = &*in_parts;
+    }
     const std::int64_t rows = rows_of(kernel);
     const auto [tokens, part] = token_rows(kernel);
     const bool of_whole_rows = rows == wanted_rows(kernel, *step, tokens);
@@ -368,7 +374,9 @@ class Binder {
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
       const bool gathered = of_fp8 && flow.role == "weight" && parameters.count > 0;
-      const bool has_rows = !cast || flow.role == "gate_up";
+      const bool of_matrix = of_fp8 && in_parts &&
+                             (flow.role.starts_with("weight") || flow.role.ends_with("_scale"));
+      const bool has_rows = (!cast || flow.role == "gate_up") && !of_matrix;
       if (!flow.role.empty() && is_there && !gathered &&
           !bind_flow(kernel, *step, flow, has_rows ? rows : 0))
         return;
