@@ -136,8 +136,8 @@ Builder::Fp8Casts Builder::cast_of_product(const std::string& name, const std::s
 
 void Builder::cast_product(const std::string& layer, const RecipeOperand& gate_up,
                            std::int64_t rows, std::int64_t cols) {
-  fp8_casts_[layer + ".input"] = cast_of_product(layer + ".wgrad.input", layer + ".input", gate_up,
-                                                 rows, cols, false, true);
+  fp8_casts_[layer + ".input"] =
+      cast_of_product(layer + ".wgrad.input", layer + ".input", gate_up, rows, cols, false, true);
 }
 
 void Builder::dgrad_in_parts(const std::string& name, const Linear& layer, std::int64_t rows,
@@ -145,8 +145,7 @@ void Builder::dgrad_in_parts(const std::string& name, const Linear& layer, std::
                              const std::function<void(std::int64_t, const std::string&)>& use) {
   constexpr std::int64_t kParts = 2;
   const std::int64_t part = rows / kParts;
-  const Fp8Casts gradient =
-      cast_of_d_output(layer_of(name), layer, rows, std::move(d_out), false);
+  const Fp8Casts gradient = cast_of_d_output(layer_of(name), layer, rows, std::move(d_out), false);
   const Fp8Weight weights = fp8_weight_t(name, layer);
   for (std::int64_t i = 0; i < kParts; ++i) {
     const std::string suffix = ".part" + std::to_string(i);
@@ -207,10 +206,11 @@ void Builder::fp8_forward(const std::string& name, const Linear& layer, std::int
       largest_of(name + ".weight", weight_input(layer), layer.outputs, layer.inputs);
   }
   const bool of_source = product_source && layer.weight == ParameterRole::down;
-  const Fp8Casts input = of_source ? cast_of_product(name + ".input", first + ".input",
-                                                     *product_source, rows, layer.inputs, true, false)
-                                   : cast_of(name + ".input", first + ".input", std::move(in), rows,
-                                             layer.inputs, kValues, true, keeps_transposed && !again);
+  const Fp8Casts input = of_source
+                             ? cast_of_product(name + ".input", first + ".input", *product_source,
+                                               rows, layer.inputs, true, false)
+                             : cast_of(name + ".input", first + ".input", std::move(in), rows,
+                                       layer.inputs, kValues, true, keeps_transposed && !again);
   if (!input.transposed.empty()) fp8_casts_[name + ".input"] = input;
   Fp8Weight weights = fp8_weight(name, layer);
   kernel(name, KernelKind::gemm_fp8, fp8_attributes(GemmKind::forward, layer, rows, false),

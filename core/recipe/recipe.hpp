@@ -121,9 +121,9 @@ struct BlockKind {
   Recompute recompute = Recompute::none;
   bool slides = false;
   bool other_rope = false;
-  bool experts = false;              ///< in place of a dense MLP
-  bool fp8 = false;                  ///< its linear layers multiply in FP8
-  bool amax_below = false;           ///< those of the block before do, and cast by their own amax
+  bool experts = false;     ///< in place of a dense MLP
+  bool fp8 = false;         ///< its linear layers multiply in FP8
+  bool amax_below = false;  ///< those of the block before do, and cast by their own amax
   // With FP8, where a step needs the most memory: more passes over bytes in place of memory.
   bool transposes_d_output = false;  ///< casts of the gradient of gate_up, one after the other
   bool parts_d_product = false;      ///< has the gradient of SwiGLU's output in parts

@@ -464,16 +464,15 @@ class BlockRecipe {
   }
   /// The same for some rows after the other. The largest magnitude is taken of all rows later.
   void backward_of_parts(const RecipeOperand& d_output) {
-    b_.dgrad_in_parts("down.dgrad", down_, s_.tokens, d_output, "d_product",
-                      [this](std::int64_t begin, const std::string& d_product) {
-                        RecipeOperand gate_up = on(gates_.input, at("gate_up"));
-                        gate_up.offset = checked_mul(begin, gate_up_.outputs);
-                        b_.kernel(gates_.name + std::string(".backward") +
-                                      d_product.substr(d_product.find('.')),
-                                  gates_.backward,
-                                  {{"cols", s_.intermediate}, {"rows", s_.tokens / 2}},
-                                  {std::move(gate_up), on("d_product", d_product)});
-                      });
+    b_.dgrad_in_parts(
+        "down.dgrad", down_, s_.tokens, d_output, "d_product",
+        [this](std::int64_t begin, const std::string& d_product) {
+          RecipeOperand gate_up = on(gates_.input, at("gate_up"));
+          gate_up.offset = checked_mul(begin, gate_up_.outputs);
+          b_.kernel(gates_.name + std::string(".backward") + d_product.substr(d_product.find('.')),
+                    gates_.backward, {{"cols", s_.intermediate}, {"rows", s_.tokens / 2}},
+                    {std::move(gate_up), on("d_product", d_product)});
+        });
   }
 
   /// The gradient of a projection back to the residual stream: of all rows.

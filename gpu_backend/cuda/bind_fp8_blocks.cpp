@@ -64,8 +64,7 @@ Result<Launch> bind_kind(const KernelBinding<K::gemm_blocks>& to) {
     MFSDP_TRY(planner->prepare(shape, memory, to.stream));
     launch = [planner, shape, memory, scales, laid_out, blocks = k.blocks, lines = k.b_lines,
               stream = to.stream]() -> Result<void> {
-      if (laid_out != nullptr)
-        MFSDP_TRY(lay_out_scales(blocks, lines, scales, laid_out, stream));
+      if (laid_out != nullptr) MFSDP_TRY(lay_out_scales(blocks, lines, scales, laid_out, stream));
       return planner->run(shape, memory, stream);
     };
     return {};

@@ -140,19 +140,18 @@ class Stopwatch {
 
 std::string to_string(const GemmShape& shape) {
   const auto scales = [](std::int64_t rows) { return fmt::format("{}x128", rows); };
-  return fmt::format("{}{}x{}x{} a{} b{} {}{} -> {}{}{}{}{}{}, aligned to {}",
-                     shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows,
-                     shape.cols, shape.inner, shape.a_transposed ? "T" : "",
-                     shape.b_transposed ? "T" : "", to_string(shape.operands),
-                     shape.operands_b ? fmt::format(" x {}", to_string(*shape.operands_b)) : "",
-                     to_string(shape.result), shape.fast ? " fast" : "",
-                     shape.a_scale_rows == 0 ? ""
-                                             : fmt::format(" with scales {} by {}",
-                                                           scales(shape.a_scale_rows),
-                                                           scales(shape.b_scale_rows)),
-                     shape.bias ? " with bias" : "", shape.adds ? " added" : "",
-                     shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row),
-                     shape.alignment);
+  return fmt::format(
+      "{}{}x{}x{} a{} b{} {}{} -> {}{}{}{}{}{}, aligned to {}",
+      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows, shape.cols,
+      shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
+      to_string(shape.operands),
+      shape.operands_b ? fmt::format(" x {}", to_string(*shape.operands_b)) : "",
+      to_string(shape.result), shape.fast ? " fast" : "",
+      shape.a_scale_rows == 0 ? ""
+                              : fmt::format(" with scales {} by {}", scales(shape.a_scale_rows),
+                                            scales(shape.b_scale_rows)),
+      shape.bias ? " with bias" : "", shape.adds ? " added" : "",
+      shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row), shape.alignment);
 }
 
 std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {

@@ -50,9 +50,10 @@ Result<void> check_fp8_shape(const GemmShape& shape) {
     return fail(where, "expected scales of 1 x 128 for one of the operands");
   for (const std::int64_t size : {shape.rows, shape.cols, shape.inner})
     if (of_blocks && size % kScaleBlock != 0)
-      return fail(where, fmt::format("expected dimensions in multiples of {} with scales of blocks, "
-                                     "got {}",
-                                     kScaleBlock, size));
+      return fail(where,
+                  fmt::format("expected dimensions in multiples of {} with scales of blocks, "
+                              "got {}",
+                              kScaleBlock, size));
   if (shape.alignment < kernels::kFp8Grain)
     return fail(where,
                 fmt::format("expected operands on multiples of {} bytes", kernels::kFp8Grain));

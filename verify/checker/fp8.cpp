@@ -310,8 +310,9 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
       step.attributes["scale"] = model.at("residual_multiplier");
     add(std::move(step));
   };
-  add_one(0, {reads("input", "fp8_e4m3", rows_in, "fp8 " + in), scale("input_scale", in),
-              multiplied, scale("weight_scale", matrix), makes("output", compute_, rows_out, out)},
+  add_one(0,
+          {reads("input", "fp8_e4m3", rows_in, "fp8 " + in), scale("input_scale", in), multiplied,
+           scale("weight_scale", matrix), makes("output", compute_, rows_out, out)},
           tokens);
   const std::size_t arrow = d_in.find('>');
   add_one(1,
@@ -329,10 +330,11 @@ void Model::add_fp8_product(const std::string& parameter, Int outputs, Int input
              reads("weight_t", "fp8_e4m3", {inputs, outputs}, "transposed fp8 " + matrix),
              scale("weight_scale", matrix), makes("d_input", compute_, {kRows, inputs}, d_in)},
             kRows);
-  add_one(2, {reads("d_output_t", "fp8_e5m2", {outputs, tokens}, "transposed fp8 " + d_out),
-              scale("d_output_scale", d_out),
-              reads("input_t", "fp8_e4m3", {inputs, tokens}, "transposed fp8 " + in),
-              scale("input_scale", in), gradient(parameter, {outputs, inputs})},
+  add_one(2,
+          {reads("d_output_t", "fp8_e5m2", {outputs, tokens}, "transposed fp8 " + d_out),
+           scale("d_output_scale", d_out),
+           reads("input_t", "fp8_e4m3", {inputs, tokens}, "transposed fp8 " + in),
+           scale("input_scale", in), gradient(parameter, {outputs, inputs})},
           tokens);
 }
 

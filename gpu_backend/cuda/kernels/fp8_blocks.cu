@@ -1,6 +1,5 @@
-#include "gpu_backend/cuda/kernels/fp8_blocks.hpp"
-
 #include "gpu_backend/cuda/kernels/fp8.cuh"
+#include "gpu_backend/cuda/kernels/fp8_blocks.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -36,8 +35,7 @@ __device__ std::uint32_t of_columns(const StripRows& rows, int word) {
 #pragma unroll
   for (int half = 0; half < kHalves; ++half)
 #pragma unroll
-    for (int r = 0; r < 4; ++r)
-      most = __vmaxu2(most, rows[half][r].values[word] & kMagnitudes);
+    for (int r = 0; r < 4; ++r) most = __vmaxu2(most, rows[half][r].values[word] & kMagnitudes);
   return most;
 }
 
@@ -60,8 +58,7 @@ __device__ void set_column_factors(const StripRows& rows, int strip, float* scal
   for (int word = 0; word < kWordsOfStrip; ++word) {
     std::uint32_t most = of_columns(rows, word);
     most = __vmaxu2(most, __shfl_xor_sync(0xffffffffU, most, kWarp / 2));
-    if (thread % kWarp < kWarp / 2)
-      of_warps[thread / kWarp][strip * kWordsOfStrip + word] = most;
+    if (thread % kWarp < kWarp / 2) of_warps[thread / kWarp][strip * kWordsOfStrip + word] = most;
   }
   __syncthreads();
   if (thread < kTile / 2) {
@@ -128,8 +125,8 @@ __global__ void __launch_bounds__(kTileThreads)
   float by_column[kCastStrip];
 #pragma unroll
   for (int c = 0; c < kCastStrip; ++c)
-    by_column[c] = kOfWeight || k.output_t == nullptr ? by_tile
-                                                       : column_factors[strip * kCastStrip + c];
+    by_column[c] =
+        kOfWeight || k.output_t == nullptr ? by_tile : column_factors[strip * kCastStrip + c];
 
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) {
@@ -150,8 +147,7 @@ __global__ void __launch_bounds__(kTileThreads)
             k.output_scale[col_tile * k.rows + row_of(half, r)] = __fdiv_rn(1, by_row);
         }
         *reinterpret_cast<uint2*>(k.output + row_of(half, r) * k.cols + col) =
-            uint2{four_codes<Fp8E4m3>(&values[0], by_row),
-                  four_codes<Fp8E4m3>(&values[4], by_row)};
+            uint2{four_codes<Fp8E4m3>(&values[0], by_row), four_codes<Fp8E4m3>(&values[4], by_row)};
       }
 #pragma unroll
       for (int c = 0; c < kCastStrip; ++c) values[c] *= by_column[c];

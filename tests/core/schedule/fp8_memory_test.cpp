@@ -75,8 +75,7 @@ RC_GTEST_PROP(Fp8Memory, IsNotAboveThatOfBf16ButForLargestMagnitudes, ()) {
   config.seq_len = (config.model.intermediate + 1023) / 1024 * 1024 * pick(1, 2);
   config.model.max_seq_len = config.seq_len;
   config.mesh = data_parallel_mesh(1, std::int64_t{1} << pick(0, 3));
-  config.recompute.kind =
-      *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full);
+  config.recompute.kind = *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full);
   config.fp8 = Fp8Recipe::off;
   const Bytes in_bf16 = device_pools(config);
   config.fp8 = Fp8Recipe::current;

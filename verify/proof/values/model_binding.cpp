@@ -374,8 +374,8 @@ class Binder {
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
       const bool gathered = of_fp8 && flow.role == "weight" && parameters.count > 0;
-      const bool of_matrix = of_fp8 && in_parts &&
-                             (flow.role.starts_with("weight") || flow.role.ends_with("_scale"));
+      const bool of_matrix =
+          of_fp8 && in_parts && (flow.role.starts_with("weight") || flow.role.ends_with("_scale"));
       const bool has_rows = (!cast || flow.role == "gate_up") && !of_matrix;
       if (!flow.role.empty() && is_there && !gathered &&
           !bind_flow(kernel, *step, flow, has_rows ? rows : 0))

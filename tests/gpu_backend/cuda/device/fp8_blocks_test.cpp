@@ -21,8 +21,7 @@ std::vector<Bf16> uneven_values(std::int64_t rows, std::int64_t cols, unsigned s
   std::normal_distribution<float> normal;
   std::vector<Bf16> values;
   for (std::int64_t i = 0; i < rows * cols; ++i)
-    values.push_back(
-        narrow<Bf16>(normal(random) * std::exp2(static_cast<float>(i / 64 % 13) - 6)));
+    values.push_back(narrow<Bf16>(normal(random) * std::exp2(static_cast<float>(i / 64 % 13) - 6)));
   if (!odd) return values;
   const auto set = [&](std::int64_t row, std::int64_t col, float value) {
     values[static_cast<std::size_t>(row * cols + col)] = narrow<Bf16>(value);
@@ -44,8 +43,8 @@ struct BlockCasts {
     codes_t.resize(values.size());
     scales.resize(of_scales);
     scales_t.resize(of_scales);
-    kernels::cast_blocks(call(values.data(), codes.data(), scales.data(), codes_t.data(),
-                              scales_t.data()));
+    kernels::cast_blocks(
+        call(values.data(), codes.data(), scales.data(), codes_t.data(), scales_t.data()));
   }
   [[nodiscard]] kernels::CastBlocks<Bf16> call(const Bf16* input, Fp8E4m3* output, float* scale,
                                                Fp8E4m3* output_t, float* scale_t) const {
@@ -110,9 +109,9 @@ TEST(DeviceFp8Blocks, EveryBf16NumberBecomesTheCpusCode) {
     const DeviceArray<Bf16> input(cast.values);
     const DeviceArray<Fp8E4m3> output(65536), output_t(65536);
     const DeviceArray<float> scale(512), scale_t(512);
-    expect_runs(cast_blocks(cast.call(input.data(), output.data(), scale.data(), output_t.data(),
-                                      scale_t.data()),
-                            nullptr));
+    expect_runs(cast_blocks(
+        cast.call(input.data(), output.data(), scale.data(), output_t.data(), scale_t.data()),
+        nullptr));
     EXPECT_TRUE(same_bits(output.download(), cast.codes));
     EXPECT_TRUE(same_bits(output_t.download(), cast.codes_t));
   }
@@ -172,14 +171,14 @@ void expect_block_product(std::int64_t rows, std::int64_t cols, std::int64_t inn
   const auto value = [](const BlockCasts& of, std::int64_t row, std::int64_t col) {
     const std::int64_t of_tile = of.lines == 1 ? 128 : 1;
     return static_cast<double>(widen(of.codes[static_cast<std::size_t>(row * of.cols + col)])) *
-           static_cast<double>(of.scales[static_cast<std::size_t>(
-               col / 128 * (of.rows / of_tile) + row / of_tile)]);
+           static_cast<double>(of.scales[static_cast<std::size_t>(col / 128 * (of.rows / of_tile) +
+                                                                  row / of_tile)]);
   };
   std::vector<double> expected;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < cols; ++j) {
-      double sum = adds ? static_cast<double>(widen(before[static_cast<std::size_t>(i * cols + j)]))
-                        : 0;
+      double sum =
+          adds ? static_cast<double>(widen(before[static_cast<std::size_t>(i * cols + j)])) : 0;
       for (std::int64_t t = 0; t < inner; ++t) sum += value(a, i, t) * value(b, j, t);
       expected.push_back(sum);
     }
