@@ -592,7 +592,7 @@ class BlockRecipe {
       return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
     if (s_.gathers_keys) {
       sequences_.sum_key_gradients();
-      weight_gradient();  // hides the sum
+      if (!b_.shares_blocks()) weight_gradient();  // hides the sum
     }
     if (b_.config.has_chunks()) sequences_.join_gradients();
     if (traits_.rotates) rotate_backward();

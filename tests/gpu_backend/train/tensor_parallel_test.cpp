@@ -117,7 +117,10 @@ TEST(TensorParallelRuns, ShareSequencesByChunksToo) {
   shape.model.sliding_window = 5;
   shape.model.sliding_layers = {0};
   shape.document_mask = true;
-  expect_weights_of_one_rank(shape, {{.cp = 2, .tp = 2, .exchange = ContextExchange::all_gather},
+  expect_weights_of_one_rank(shape, {{.cp = 2,
+                                      .tp = 2,
+                                      .strategy = Strategy::optim,
+                                      .exchange = ContextExchange::all_gather},
                                      {.shard = 2,
                                       .cp = 2,
                                       .tp = 2,
