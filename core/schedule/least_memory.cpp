@@ -72,7 +72,7 @@ std::vector<LeastMemory> sharded_part(const PlanConfig& config) {
   return parts;
 }
 
-/// What a stage has live while it works on a microbatch, with what it keeps of the others in flight:
+/// Bytes that a stage has live while it works on a microbatch, and those of the others in flight:
 /// the most over the actions of its order.
 Bytes in_flight(const PlanConfig& config, std::int64_t stage,
                 const std::vector<MicrobatchSchedule::PartsLive>& chunks) {

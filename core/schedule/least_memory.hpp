@@ -2,9 +2,9 @@
 //
 // A search tries thousands of configurations of which few fit. The bound rejects those that cannot
 // fit, however their pools are packed. It is the sum over pools of bytes that the schedule
-// certainly has live at once, from the same tables that emit the ops. Of a pipeline it is the bound
-// of the stage that needs most: its state, the weights and gradients of a unit, and what it keeps
-// of the microbatches in flight.
+// certainly has live at once, from the same tables that emit the ops. The bound of a pipeline is
+// that of the stage that needs most: its state, the weights and gradients of a unit, and what it
+// keeps of the microbatches in flight.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class LeastMemoryTable {
   [[nodiscard]] LeastMemory of(const PlanConfig& config);
 
  private:
-  /// Of each stage in question, by the hash of the configuration. References stay valid.
+  /// The parts of each stage in question, by the hash of the configuration. References stay valid.
   using Parts =
       std::unordered_multimap<std::size_t, std::pair<PlanConfig, std::vector<LeastMemory>>>;
 

@@ -106,8 +106,8 @@ class MicrobatchSchedule {
   };
   /// The ops of a training microbatch that no other op hides, in order.
   [[nodiscard]] std::vector<SerialOp> serial_ops() const;
-  /// What such an op launches in the first microbatch: a kernel or a collective whose operands have
-  /// sizes, and no buffers.
+  /// The kernel or collective of such an op in the first microbatch: its operands have sizes, and
+  /// no buffers.
   [[nodiscard]] OpBody body_of(const RecipeOp& recipe) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a microbatch certainly runs one after another, from its tables.
+// Ops that a microbatch certainly runs one after another, from its tables.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,5 @@
-// What no plan of a configuration can beat, computed without building one. A search prunes by it.
+// Bounds that no plan of a configuration beats, computed without building one. A search prunes by
+// them.
 //
 // Memory: least_allocated(). Time: what one GPU must do one after another in a step.
 //
@@ -49,7 +50,7 @@ class StepFloors {
   [[nodiscard]] RunFigures best_case(const PredictionRequest& request);
 
  private:
-  /// What a GPU does one after another.
+  /// Ops that a GPU does one after another.
   struct Work {
     StepWork kernels;
     double collectives = 0;  ///< ns

@@ -46,7 +46,7 @@ Candidate predicted(Candidate candidate, Predict what) {
   return candidate;
 }
 
-/// What is compared of runs, and of what no run beats.
+/// Figures that are compared: of runs, and those that no run beats.
 struct Bound {
   double score = 0;
   double also = 0;
@@ -90,8 +90,8 @@ class Stage {
     return !hooks_.stop();
   }
 
-  /// Of the candidates at `places`, by place. Those whose least memory does not fit are too large,
-  /// and done.
+  /// The bounds of the candidates at `places`, by place. Candidates whose least memory does not fit
+  /// are too large, and done.
   std::vector<Bound> bounds(std::span<const std::size_t> places, const Pruning& pruning) {
     std::vector<Bound> all(candidates_.size());
     run_in_parallel(

@@ -70,8 +70,9 @@ struct Pruning {
 enum class Predict { everything, what_fits };
 
 /// Predicts the candidates at `places`; false if cancelled. With `pruning` those of the best bounds
-/// come first, in rounds of kRound, without those whose lower bound of memory does not fit: a candidate is
-/// pruned if a run of the rounds before beats its bounds, so that the result does not depend on the number of threads.
+/// come first, in rounds of kRound, without those whose lower bound of memory does not fit: a
+/// candidate is pruned if a run of the rounds before beats its bounds, so that the result does not
+/// depend on the number of threads.
 [[nodiscard]] Result<bool> predict_candidates(std::vector<Candidate>& candidates,
                                               std::vector<std::size_t> places, Predict what,
                                               const SearchHooks& hooks,

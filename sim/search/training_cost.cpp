@@ -21,9 +21,11 @@ double mean_time(std::int64_t gpus, const Failures& failures) {
 
 std::string seconds_text(double seconds) {
   constexpr double kSecondsPerMinute = 60;
-  constexpr double kMany = 600;
-  return seconds < kMany ? format_real(seconds, 0) + " s"
-                         : format_real(seconds / kSecondsPerMinute, 0) + " min";
+  constexpr double kFewMinutes = 600;
+  constexpr double kFewHours = 7'200;
+  if (seconds < kFewMinutes) return format_real(seconds, 0) + " s";
+  if (seconds < kFewHours) return format_real(seconds / kSecondsPerMinute, 0) + " min";
+  return format_real(seconds / kSecondsPerHour, 0) + " h";
 }
 
 }  // namespace

@@ -116,8 +116,9 @@ class BestReport {
     if (all > kFrontRows)
       front.erase(front.begin(), front.end() - static_cast<std::ptrdiff_t>(kFrontRows));
     text += fmt::format(
-        "\nBest trade-offs of {}{}:\n{}\n",
+        "\nBest trade-offs of {}{}{}:\n{}\n",
         options_.find == Find::pareto ? "memory, speed and cost" : "memory and speed",
+        has_whole_front() ? "" : " among the predicted",
         all > kFrontRows ? fmt::format(" (the fastest {} of {})", kFrontRows, all) : std::string(),
         render_table(candidate_table(axes_, candidates_, front), style));
     const RunResult shown(*winner().run);
@@ -211,6 +212,10 @@ class BestReport {
   [[nodiscard]] const Candidate& winner() const { return candidates_[result_.ranked.front()]; }
 
  private:
+  /// With one goal those are pruned that cannot be the best, though they may need less memory.
+  [[nodiscard]] bool has_whole_front() const {
+    return options_.find == Find::pareto || options_.axes.empty();
+  }
   [[nodiscard]] bool has_second() const { return result_.ranked.size() > 1; }
   [[nodiscard]] const Candidate& second() const { return candidates_[result_.ranked[1]]; }
 

@@ -81,7 +81,7 @@ void add_exposed(const RunFigures& one, const RunFigures& other, double weight, 
   causes.push_back({all * weight, "less exposed communication", "more exposed communication"});
 }
 
-std::string listed(std::span<const Cause> causes, std::string Cause::*name) {
+std::string listed(std::span<const Cause> causes, std::string Cause::* name) {
   std::vector<std::string> names;
   for (const Cause& cause : causes) names.push_back(cause.*name);
   return fmt::format("{}", fmt::join(names, " and "));
