@@ -382,8 +382,8 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
   if (model.router_aux_loss.num != 0) config.micro_batch = 1;
   config.seq_len = ranks * parts * *rc::gen::inRange<std::int64_t>(1, 8);
   if (shares_sequences) {
-    config.cp_comm = *rc::gen::element(ContextExchange::a2a, ContextExchange::all_gather,
-                                       ContextExchange::p2p);
+    config.cp_comm =
+        *rc::gen::element(ContextExchange::a2a, ContextExchange::all_gather, ContextExchange::p2p);
     config.seq_len *= 2;  // chunks
     config.micro_batch = 1;
   }

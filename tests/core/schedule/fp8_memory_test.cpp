@@ -56,15 +56,24 @@ TEST(Fp8Memory, IsBelowThatOfBf16) {
       }
 }
 
-/// Models are Llamas with at least as many tokens as the MLP is wide. With fewer, casts of weights can be more than
-/// what casts of the tokens save.
+/// The bytes that are live at once, which no packing of a pool is below.
+Bytes live_at_most(const PlanConfig& config) {
+  const Program program = build_program(config, {}).value();
+  Bytes sum;
+  for (const Pool& pool : program.pools)
+    if (pool.space == MemorySpace::device) sum += pool.lower_bound;
+  return sum;
+}
+
+/// Models are Llamas with at least as many tokens as the MLP is wide: with fewer, casts of weights can be more than
+/// what casts of the tokens save. In a model of one block its gradient is begun before the head's is reduced.
 RC_GTEST_PROP(Fp8Memory, IsNotAboveThatOfBf16ButForLargestMagnitudes, ()) {
   const auto pick = [](std::int64_t low, std::int64_t high) {
     return *rc::gen::inRange(low, high + 1);
   };
   PlanConfig config = test::small_config();
   config.logits_chunk = 1024;
-  config.model.layers = pick(1, 5);
+  config.model.layers = pick(2, 5);
   config.model.hidden = 256 * pick(2, 16);
   config.model.heads = config.model.hidden / 128;
   config.model.kv_heads = config.model.heads % 2 == 0 ? config.model.heads / 2 : config.model.heads;
@@ -75,11 +84,15 @@ RC_GTEST_PROP(Fp8Memory, IsNotAboveThatOfBf16ButForLargestMagnitudes, ()) {
   config.seq_len = (config.model.intermediate + 1023) / 1024 * 1024 * pick(1, 2);
   config.model.max_seq_len = config.seq_len;
   config.mesh = data_parallel_mesh(1, std::int64_t{1} << pick(0, 3));
+<<<<<<< HEAD
   config.recompute.kind = *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full);
+=======
+  config.recompute.kind = *rc::gen::element(Recompute::none, Recompute::selective);
+>>>>>>> e73b135187398a3d4de32890ebe71194d7044028
   config.fp8 = Fp8Recipe::off;
-  const Bytes in_bf16 = device_pools(config);
+  const Bytes in_bf16 = live_at_most(config);
   config.fp8 = Fp8Recipe::current;
-  RC_ASSERT(device_pools(config) <= in_bf16 + largest_magnitudes(config));
+  RC_ASSERT(live_at_most(config) <= in_bf16 + largest_magnitudes(config));
 }
 
 }  // namespace

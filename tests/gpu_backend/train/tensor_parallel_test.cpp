@@ -117,15 +117,14 @@ TEST(TensorParallelRuns, ShareSequencesByChunksToo) {
   shape.model.sliding_window = 5;
   shape.model.sliding_layers = {0};
   shape.document_mask = true;
-  expect_weights_of_one_rank(shape, {{.cp = 2,
-                                      .tp = 2,
-                                      .strategy = Strategy::optim,
-                                      .exchange = ContextExchange::all_gather},
-                                     {.shard = 2,
-                                      .cp = 2,
-                                      .tp = 2,
-                                      .recompute = Recompute::full,
-                                      .exchange = ContextExchange::p2p}});
+  expect_weights_of_one_rank(
+      shape,
+      {{.cp = 2, .tp = 2, .strategy = Strategy::optim, .exchange = ContextExchange::all_gather},
+       {.shard = 2,
+        .cp = 2,
+        .tp = 2,
+        .recompute = Recompute::full,
+        .exchange = ContextExchange::p2p}});
 }
 
 /// Norms of heads and biases as Qwen's, output norms, GeGLU and windows as Gemma's.
