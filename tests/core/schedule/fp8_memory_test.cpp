@@ -84,11 +84,7 @@ RC_GTEST_PROP(Fp8Memory, IsNotAboveThatOfBf16ButForLargestMagnitudes, ()) {
   config.seq_len = (config.model.intermediate + 1023) / 1024 * 1024 * pick(1, 2);
   config.model.max_seq_len = config.seq_len;
   config.mesh = data_parallel_mesh(1, std::int64_t{1} << pick(0, 3));
-<<<<<<< HEAD
-  config.recompute.kind = *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full);
-=======
   config.recompute.kind = *rc::gen::element(Recompute::none, Recompute::selective);
->>>>>>> e73b135187398a3d4de32890ebe71194d7044028
   config.fp8 = Fp8Recipe::off;
   const Bytes in_bf16 = live_at_most(config);
   config.fp8 = Fp8Recipe::current;
