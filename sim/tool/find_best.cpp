@@ -49,6 +49,7 @@ SearchGoal goal_of(const SimOptions& options, StepFloors& floors) {
 }
 
 constexpr std::size_t kRefusalRows = 8;
+constexpr std::size_t kStatedRules = 3;  ///< where nothing fits
 
 /// "  --tp: 1,152, as cannot be combined with --pp so far": a line for each rule.
 std::string refusals_text(const std::vector<Refusal>& refusals) {
@@ -324,10 +325,11 @@ class BestReport {
   [[nodiscard]] std::string nothing_fits() const {
     const Smallest least = smallest(candidates_);
     if (least.candidate == nullptr) {
-      return result_.refusals.empty()
-                 ? "Nothing fits.\n"
-                 : fmt::format("Nothing fits: {}.\n",
-                               printable(result_.refusals.front().first.message()));
+      if (result_.refusals.empty()) return "Nothing fits.\n";
+      std::vector<std::string> rules;
+      for (const Refusal& refusal : result_.refusals)
+        if (rules.size() < kStatedRules) rules.push_back(printable(refusal.first.message()));
+      return fmt::format("Nothing fits: {}.\n", fmt::join(rules, "; "));
     }
     const Bytes capacity = least.candidate->request->costs->cluster().gpu.capacity;
     const Bytes reserve = least.candidate->request->reserve;
