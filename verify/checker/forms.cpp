@@ -40,7 +40,7 @@ Extent extent_of(const Flow& flow, const Operand& operand, Int row) {
     return {operand.offset - flow.column * size, times(times(rows, flow.row), size),
             times(times(row, flow.row), size)};
   }
-  // What does not have the op's rows begins where its value does.
+  // A value that does not have the op's rows begins where the operand does.
   Int width = flow.shape.empty() || flow.shape[0] >= 0 ? 0 : flow.shape[0] / kRows;
   for (std::size_t d = 1; d < flow.shape.size(); ++d) width = times(width, flow.shape[d]);
   return {operand.offset, times(operand.elements, size),

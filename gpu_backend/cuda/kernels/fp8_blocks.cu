@@ -39,7 +39,7 @@ __device__ std::uint32_t of_columns(const StripRows& rows, int word) {
   return most;
 }
 
-/// That of a row, in both halves.
+/// Gives the largest of a row in both halves.
 __device__ std::uint32_t of_row(const Pack<Bf16, kCastStrip>& row) {
   std::uint32_t most = 0;
 #pragma unroll

@@ -479,7 +479,7 @@ class Gemms {
   GemmPlanner chosen_;
   Sustained sustained_;
   DeviceArray<std::uint8_t> workspace_{kWorkspaceBytes};
-  /// Of blocks too: [8192, 28672] in blocks of 128.
+  /// There is one for each block of 128 values of [8192, 28672].
   DeviceArray<float> scales_{std::vector<float>(std::size_t{8192} * 28672 / 128, 1e-4F)};
 };
 

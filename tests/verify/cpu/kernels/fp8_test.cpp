@@ -130,9 +130,9 @@ TEST(Fp8, CastsFillTheRangeOfTheType) {
   EXPECT_THAT(cast<Fp8E4m3>({4, -4, 1, 0}, 1).row, ElementsAre(448, -448, 448, 0));
 }
 
-/// Gate and up weights that align give SwiGLU's product single values of hundreds of times the others
-/// (arXiv 2409.12517). The scale of their own tensor holds them, and the others to what its range leaves;
-/// that of steps before them clips them, and the next step knows.
+/// Gate and up weights that align give SwiGLU's output single values of hundreds of times the others
+/// (arXiv 2409.12517). The scale of their own tensor holds them, and the others to what its range leaves.
+/// The scale of steps before clips them, and the next step knows.
 TEST(Fp8, OutliersOfSwigluAreHeldByTheirOwnScaleAndClippedByAnOlderOne) {
   constexpr float kOutlier = 1600;
   const std::vector<float> product{kOutlier, -2.9F, 0.4F, 1.7F};
