@@ -227,7 +227,7 @@ FlagGroup question_group(SimOptions& o) {
           {.name = "--axes",
            .value = "A,...",
            .help =
-               "with --find fastest, ...: choose tp, cp, pp, vpp, ep, schedule, fp8, ..., or all",
+               "with --find: choose tp, cp, pp, vpp, ep, schedule, fp8, ..., or all",
            .apply = axes},
           path_flag("--tune-out", "write what --find fastest or cheapest found, for --options",
                     o.tune_out),
