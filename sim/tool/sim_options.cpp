@@ -226,8 +226,7 @@ FlagGroup question_group(SimOptions& o) {
                       "max-micro-batch, max-seq-len, min-gpus, fastest, cheapest, pareto", o.find),
           {.name = "--axes",
            .value = "A,...",
-           .help =
-               "with --find: choose tp, cp, pp, vpp, ep, schedule, fp8, ..., or all",
+           .help = "with --find: choose tp, cp, pp, vpp, ep, schedule, fp8, ..., or all",
            .apply = axes},
           path_flag("--tune-out", "write what --find fastest or cheapest found, for --options",
                     o.tune_out),
