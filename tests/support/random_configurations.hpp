@@ -385,6 +385,7 @@ inline PlanConfig over_tensor_ranks(PlanConfig config) {
     config.cp_comm =
         *rc::gen::element(ContextExchange::a2a, ContextExchange::all_gather, ContextExchange::p2p);
     config.seq_len *= 2;  // chunks
+    model.max_seq_len = std::max(model.max_seq_len, config.seq_len);
     config.micro_batch = 1;
   }
   if (shares_sequences) drop_adapters();
