@@ -414,7 +414,7 @@ Result<void> check_pairs(const SimOptions& options) {
   if (options.tune_out && !is_choice)
     return fail("--tune-out", "needs --find fastest or --find cheapest, whose result it writes");
   if (!options.axes.empty() && !is_choice)
-    return fail("--axes", "needs --find fastest or --find cheapest, which chooses their values");
+    return fail("--axes", "needs --find fastest, cheapest or pareto, which chooses their values");
   for (const char* flag : {"--save-time", "--save-interval", "--restart-time"})
     if (contains(options.given, flag) && !options.failures.mtbf_hours)
       return fail(flag, "needs --mtbf, the hours between failures of one GPU");
