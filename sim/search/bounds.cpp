@@ -1,6 +1,7 @@
 #include "sim/search/bounds.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 #include <variant>
@@ -18,8 +19,8 @@ constexpr double kSettled = 0.002;
 
 constexpr double kPerSecond = 1e9;
 
-constexpr KernelClass kClasses[] = {KernelClass::product, KernelClass::attention_forward,
-                                    KernelClass::attention_backward, KernelClass::memory};
+constexpr std::array kClasses{KernelClass::product, KernelClass::attention_forward,
+                              KernelClass::attention_backward, KernelClass::memory};
 
 bool has_bound(const PredictionRequest& request) {
   return traits_of(request.engine).runs_plans && !request.job &&
@@ -163,7 +164,7 @@ RunFigures StepFloors::best_case(const PredictionRequest& request) {
   figures.cluster.gpus = cluster.gpus;
   figures.memory.allocated = least_allocated(request);
   const double seconds = of(request) / kPerSecond;
-  const double tokens = static_cast<double>(request.config.global_tokens());
+  const auto tokens = static_cast<double>(request.config.global_tokens());
   figures.time.tokens_per_second_per_gpu =
       seconds > 0 ? tokens / seconds / static_cast<double>(cluster.gpus)
                   : std::numeric_limits<double>::infinity();

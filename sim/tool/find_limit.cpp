@@ -202,8 +202,7 @@ std::string as_text(const Finding& finding, const SimOptions& options, const Tex
                     const std::string& stored) {
   const FitLimit limit = limit_of(*options.find);
   const LimitRow& row = finding.answer();
-  const std::string head =
-      labelled(finding) + headline(finding, *options.find) + counts_text(row, limit);
+  std::string head = labelled(finding) + headline(finding, *options.find) + counts_text(row, limit);
   if (!row.run) return head;
   const RunResult shown(*row.run);
   const std::int64_t tried = std::ssize(row.found.tried);

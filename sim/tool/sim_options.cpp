@@ -199,22 +199,16 @@ FlagGroup machine_group(SimOptions& o) {
 FlagGroup question_group(SimOptions& o) {
   const auto tokens = [&o](const std::string& text) { return set_tokens(text, o.tokens); };
   const auto prices = [&o](const std::string& text) { return set_prices(text, o.prices); };
-  const auto seconds_of = [](const char* flag, double& target) {
+  const auto number_of = [](const char* flag, auto& target) {
     return [flag, &target](const std::string& text) -> Result<void> {
       MFSDP_SET(target, positive(text, flag));
       return {};
     };
   };
-  const auto mtbf = [&o](const std::string& text) -> Result<void> {
-    MFSDP_SET(o.failures.mtbf_hours, positive(text, "--mtbf"));
-    return {};
-  };
-  const auto interval = [&o](const std::string& text) -> Result<void> {
-    MFSDP_SET(o.failures.save_interval, positive(text, "--save-interval"));
-    return {};
-  };
-  const auto save = seconds_of("--save-time", o.failures.save_time);
-  const auto restart = seconds_of("--restart-time", o.failures.restart_time);
+  const auto mtbf = number_of("--mtbf", o.failures.mtbf_hours);
+  const auto interval = number_of("--save-interval", o.failures.save_interval);
+  const auto save = number_of("--save-time", o.failures.save_time);
+  const auto restart = number_of("--restart-time", o.failures.restart_time);
   const auto axes = [&o](const std::string& text) -> Result<void> {
     o.axes = split(text, ',');
     return check_axis_names(o.axes);
