@@ -16,6 +16,7 @@
 #include "core/base/vocabulary.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/plan.hpp"
+#include "verify/proof/order/program_index.hpp"
 #include "verify/proof/values/model_steps.hpp"
 
 namespace mfsdp::fp8 {
