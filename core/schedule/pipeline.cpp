@@ -100,7 +100,7 @@ class StageBuilder {
       return LaunchSpan{.kind = kind, .part = part};
     };
     MicrobatchSchedule::Ends ends{.microbatches = program_.config.microbatches};
-    const PipelinePart back = weights_wait() ? input_gradients : backward;
+    const PipelinePart back = part_with_input_gradients();
     const PipelinePart last = weights_wait() ? weight_gradients : backward;
     ends.in_flight = most(at(LaunchKind::action, forward), at(LaunchKind::action, back));
     ends.until_weights = most(at(LaunchKind::action, forward), at(LaunchKind::action, last));
@@ -119,6 +119,11 @@ class StageBuilder {
 
   [[nodiscard]] bool weights_wait() const {
     return program_.config.schedule == PipelineSchedule::zb_h1;
+  }
+
+  /// The part of backward that makes the gradient of a chunk's inputs.
+  [[nodiscard]] PipelinePart part_with_input_gradients() const {
+    return weights_wait() ? PipelinePart::input_gradients : PipelinePart::backward;
   }
 
   void make_passes(std::size_t chunk) {
@@ -203,9 +208,7 @@ class StageBuilder {
     for (const PipelineLaunch& launch : launches_) {
       begun += begins(launch, begun);
       most = std::max(most, begun - ended);
-      if (launch.kind == LaunchKind::action &&
-          launch.of.part ==
-              (weights_wait() ? PipelinePart::input_gradients : PipelinePart::backward) &&
+      if (launch.kind == LaunchKind::action && launch.of.part == part_with_input_gradients() &&
           launch.of.chunk == static_cast<std::int64_t>(*reads_tokens_))
         ++ended;
     }

@@ -25,6 +25,14 @@ namespace mfsdp::cuda {
 /// It also multiplies with scales of blocks of 128: Hopper's, by cuBLASLt 12.9 or later.
 [[nodiscard]] Result<void> check_fp8_block_device();
 
+/// The operands of a GEMM in FP8 all begin on multiples of so many bytes.
+template <class Gemm>
+[[nodiscard]] auto alignment_of(const Gemm& g) {
+  return common_alignment(std::array{reinterpret_cast<std::uintptr_t>(g.a.data),
+                                     reinterpret_cast<std::uintptr_t>(g.b.data),
+                                     reinterpret_cast<std::uintptr_t>(g.c)});
+}
+
 template <class C>
 [[nodiscard]] GemmShape fp8_shape_of(const kernels::Fp8Gemm<C>& g) {
   return {.rows = g.rows,
@@ -37,9 +45,7 @@ template <class C>
           .adds = g.adds,
           .operands = g.a.dtype,
           .result = dtype_of<C>,
-          .alignment = common_alignment(std::array{reinterpret_cast<std::uintptr_t>(g.a.data),
-                                                   reinterpret_cast<std::uintptr_t>(g.b.data),
-                                                   reinterpret_cast<std::uintptr_t>(g.c)}),
+          .alignment = alignment_of(g),
           .operands_b = g.a.dtype == g.b.dtype ? std::nullopt : std::optional(g.b.dtype),
           .fast = g.fast};
 }
@@ -69,9 +75,7 @@ template <class C>
           .adds = g.adds,
           .operands = g.a.dtype,
           .result = dtype_of<C>,
-          .alignment = common_alignment(std::array{reinterpret_cast<std::uintptr_t>(g.a.data),
-                                                   reinterpret_cast<std::uintptr_t>(g.b.data),
-                                                   reinterpret_cast<std::uintptr_t>(g.c)}),
+          .alignment = alignment_of(g),
           .a_scale_rows = 1,
           .b_scale_rows = g.cols / g.b_lines};
 }

@@ -34,13 +34,6 @@ constexpr std::int64_t kSlice = 218112000 / 8;
 constexpr std::int64_t kCopyBytes = std::int64_t{1} << 30;
 constexpr GemmSettings kSearch{.candidates = 8, .timed_rounds = 5, .sustained_milliseconds = 60};
 
-template <class T>
-T required(Result<T> result) {
-  if (result) return std::move(*result);
-  std::fprintf(stderr, "benchmark: %s\n", result.error().message().c_str());
-  std::exit(3);
-}
-
 /// Random numbers of both types, for all GEMMs.
 struct Operands {
   explicit Operands(DType dtype)

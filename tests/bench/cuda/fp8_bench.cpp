@@ -33,13 +33,6 @@ constexpr std::int64_t kIntermediate = 14336;
 constexpr std::int64_t kSlice = 218112000 / 8;  // of a block's parameters
 constexpr std::int64_t kWorkspaceBytes = 32 << 20;
 
-template <class T>
-T required(Result<T> result) {
-  if (result) return std::move(*result);
-  std::fprintf(stderr, "benchmark: %s\n", result.error().message().c_str());
-  std::exit(3);
-}
-
 std::string sizes(std::int64_t rows, std::int64_t cols) {
   return fmt::format("{} x {}", rows, cols);
 }

@@ -44,6 +44,14 @@ inline void require_runs(const Result<void>& launch) {
   std::exit(3);
 }
 
+/// A benchmark ends with the error of a result that it needs.
+template <class T>
+T required(Result<T> result) {
+  if (result) return std::move(*result);
+  std::fprintf(stderr, "benchmark: %s\n", result.error().message().c_str());
+  std::exit(3);
+}
+
 /// Device memory full of random numbers, handed out piece by piece, round and round.
 class Arena {
  public:
