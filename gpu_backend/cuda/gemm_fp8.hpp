@@ -25,7 +25,7 @@ namespace mfsdp::cuda {
 /// It also multiplies with scales of blocks of 128: Hopper's, by cuBLASLt 12.9 or later.
 [[nodiscard]] Result<void> check_fp8_block_device();
 
-/// The operands of a GEMM in FP8 all begin on multiples of so many bytes.
+/// Gives the number of bytes, a power of two, on multiples of which all operands of a GEMM begin.
 template <class Gemm>
 [[nodiscard]] auto alignment_of(const Gemm& g) {
   return common_alignment(std::array{reinterpret_cast<std::uintptr_t>(g.a.data),
